@@ -15,13 +15,7 @@ from latentgamma._arguments import real_number, whole_number
 from latentgamma._display import Display, Displayed
 from latentgamma.certificate.bounds import LiteralWeights
 from latentgamma.certificate.ends import UpperEnd, Worst, lower_end, upper_end
-from latentgamma.certificate.parts import (
-    Certifiable,
-    Part,
-    differences,
-    parts_of,
-    shown_rule,
-)
+from latentgamma.certificate.parts import Certifiable, Part, differences, parts_of, shown_rule
 from latentgamma.errors import ArgumentError, CertificateError, ModelError
 from latentgamma.logic.closure import closure, depth_bound
 from latentgamma.program.facts import FactSets, Mask, fact_masks
@@ -216,11 +210,7 @@ def window(
 ) -> Certificate:
     """Return the certificate of weights that stand rule by rule for the rules of strata.
 
-    Args:
-        strata: what bounds each of them.
-        negating: whether a stratum reads negations.
-        depth: for fact sets whose closure takes at most this many steps; by default for all.
-        tolerance: how far inputs may be from 0 and 1.
+    `negating` says which strata read negations; `depth` and `tolerance` are as in `certify`.
     """
     dtype = strata[0].weights.rounding.dtype if strata else "float32"
     depths = [depth_bound(worst.weights.program) for worst in strata] if depth is None else []

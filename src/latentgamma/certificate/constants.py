@@ -177,17 +177,7 @@ class Constants:
     def softest(cls, sizes: Sizes, horizon: float, *, dtype: str, gate: Gate) -> Constants:
         """Return the constants that `certified` returns, computed from the sizes of a program.
 
-        Args:
-            sizes: the sizes of a definite program.
-            horizon: the number of steps that the window must reach, at least the largest depth.
-            dtype: the dtype of the states, for example "float32".
-            gate: "sigmoid" or "bump", as in `oracle`.
-
-        Returns:
-            The constants; their hardness is the least one up to 0.02.
-
-        Raises:
-            CertificateError: if the dtype cannot give such a window.
+        The horizon must be at least the largest depth.
         """
 
         def proved(hardness: float) -> bool:

@@ -225,9 +225,7 @@ def differences(parts: Sequence[Part], chosen: Sequence[Program], program: Progr
 
 
 def _order_problem(
-    strata: Sequence[LiteralRules],
-    written: Sequence[Mask | None],
-    program: Program,
+    strata: Sequence[LiteralRules], written: Sequence[Mask | None], program: Program
 ) -> str | None:
     """Return why strata are not in order: a literal used too early, or derived in vain; or None."""
     later = np.zeros(program.M, bool)  # atoms that later strata derive

@@ -109,10 +109,7 @@ class Layout:
         held, M = self.literals, self.atom[1]
         sums = [
             mixed_bits((rule + self.rule[0]) * M + atom).sum()
-            for rule, atom in (
-                (held.body_rule, held.body_atom),
-                (held.head_rule, held.head_atom),
-            )
+            for rule, atom in ((held.body_rule, held.body_atom), (held.head_rule, held.head_atom))
         ]
         own = torch.stack(sums) * self.sparse
         total = own if self.ranks is None else self.ranks.all_reduce(own)[0]

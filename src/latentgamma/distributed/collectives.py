@@ -122,10 +122,7 @@ class Ranks:
     def exchange(self, tensor: Tensor, send: Sequence[int], receive: Sequence[int]) -> Tensor:
         """Return what every process sends to this one, by rank. No gradients.
 
-        Args:
-            tensor: what this process sends, rank by rank along the first dimension.
-            send: how many of its rows go to each rank.
-            receive: how many rows come from each rank.
+        `send` and `receive` say how many rows go to each rank and come from it.
         """
         given = tensor.detach().contiguous()
         found = given.new_empty(sum(receive), *given.shape[1:])

@@ -101,10 +101,7 @@ def close_table(
 
 
 def check_columns_of(
-    program: Program,
-    columns: Sequence[str],
-    atoms: Iterable[str] | None,
-    keep: Sequence[str],
+    program: Program, columns: Sequence[str], atoms: Iterable[str] | None, keep: Sequence[str]
 ) -> list[str]:
     """Return the atoms to return, after a check of the names.
 
@@ -313,11 +310,7 @@ def _spread(
 
 
 def _close_part(
-    program: Program,
-    part: _TablePart,
-    *,
-    atoms: Sequence[str] | None,
-    keep: tuple[str, ...],
+    program: Program, part: _TablePart, *, atoms: Sequence[str] | None, keep: tuple[str, ...]
 ) -> int:
     """Write the closures of one part; return its number of fact sets."""
     import pyarrow as pa

@@ -18,13 +18,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from latentgamma._text import file_problem
-from latentgamma.certificate.constants import (
-    ClosedForm,
-    Constants,
-    Gate,
-    Sizes,
-    require_horizon,
-)
+from latentgamma.certificate.constants import ClosedForm, Constants, Gate, Sizes, require_horizon
 from latentgamma.distributed.collectives import Ranks, even_ranges, ranks_of
 from latentgamma.distributed.shards import ShardedRules, divide_atoms
 from latentgamma.errors import ArgumentError, ModelError, ParseError, ProgramError

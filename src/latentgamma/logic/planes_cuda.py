@@ -172,14 +172,7 @@ def _kernels(device: int) -> tuple[int, Any, Any]:
 
 
 def close_tensor(program: Program, planes: Tensor, threads: int, out: Tensor | None) -> Tensor:
-    """Return the closures of the fact sets in bit planes, on the device of the planes.
-
-    Args:
-        program: any program.
-        planes: int64, shape (M, W); the bits are those of `pack`.
-        threads: the most threads to use.
-        out: where to put the planes.
-    """
+    """Return the closures of the fact sets in bit planes (int64, (M, W)), on the device of the planes."""
     if planes.dtype != torch.int64 or planes.dim() != 2:
         raise ArgumentError(
             f"a tensor of bit planes is int64 and has the shape (M, W), not {planes.dtype} of "

@@ -46,12 +46,8 @@ _AT_ONCE = 4096
 def find_missing_facts(program: Program, known: Closure, goal: int) -> set[int]:
     """Return the indices of facts that derive the goal when added, and no part of which does.
 
-    They are atoms that no rule derives, where such atoms suffice.
-
-    Args:
-        program: a definite program.
-        known: a closure of it that does not contain the goal.
-        goal: the index of an atom.
+    The program is definite, and `known` a closure of it without the goal. The facts are atoms that
+    no rule derives, where such atoms suffice.
     """
     part, numbers = _underived_part(program, known, goal)
     assumed = _cheapest_assumptions(part, program.auxiliary[numbers])
@@ -108,9 +104,7 @@ def _restrict(program: Program, rules: Mask, atoms: Indices) -> Program:
 def _cheapest_assumptions(part: Program, never: Mask) -> set[int]:
     """Return atoms that derive atom 0, by the cheapest derivation: roots if they suffice.
 
-    Args:
-        part: the program.
-        never: the atoms that are not assumed. Shape (M,).
+    Atoms in `never` (M,) are not assumed.
     """
     price = np.where(part.rules_per_head == 0, 1.0, np.inf)
     cost, reasons = _cheapest_rules(part, price)

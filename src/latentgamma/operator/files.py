@@ -115,13 +115,7 @@ def load_model(path: str | Path, *, device: torch.device | str = "cpu") -> Laten
 
 
 def checked_content(path: str | Path, kind: str, version: str) -> tuple[Tensors, Mapping[str, str]]:
-    """Return the tensors and the metadata of a file, after a check of its kind and its digest.
-
-    Args:
-        path: the file.
-        kind: the format that its metadata must name.
-        version: the version that can be read.
-    """
+    """Return the tensors and the metadata of a file of this kind and version, with a right digest."""
     tensors, metadata = _read(path)
     if metadata.get("format") != kind:
         what = kind.replace("latentgamma-", "LatentGamma ")

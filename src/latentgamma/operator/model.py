@@ -267,16 +267,7 @@ _REMEDY = (
     "instead of clamped states"
 )
 
-GROUPS = (
-    "body",
-    "head",
-    "threshold",
-    "sharpness",
-    "confidence",
-    "gain",
-    "offset",
-    "gate",
-)
+GROUPS = ("body", "head", "threshold", "sharpness", "confidence", "gain", "offset", "gate")
 
 #: The buffers of a model with negation for each stratum: the atoms that it reads, which of them
 #: negated, and the places that are written.
@@ -504,15 +495,9 @@ class LatentGamma(nn.Module):
         return self._state_dtype if self.definite else self.parts[0].dtype
 
     def step_parameters(self) -> StepParameters:
-        """Return the parameters as a step uses them, differentiable; inside `fixed()` as they were then.
+        """Return the parameters as a step of a definite model uses them, differentiable.
 
-        For a model of a definite program.
-
-        Returns:
-            The weights of the rules, and the threshold, sharpness, amplitude, offset and gate.
-
-        Raises:
-            ModelError: this is a model of a program with negation.
+        Inside `fixed()` they are as they were then.
         """
         require_definite_model(self, "step_parameters")
         return self._runner().step_parameters()
@@ -917,22 +902,14 @@ class LatentGamma(nn.Module):
         *,
         dtype: str | None = None,
     ) -> LiteralWeights:
-        """Return what a certificate needs of this model, its rows standing for a program's rules.
+        """Return what a certificate needs of this model, its rows standing for a definite program's rules.
 
-        For a model of a definite program.
-
-        Args:
-            program: a definite program with the atoms of this model, in the same order.
-            rows: for each rule, the row that stands for it; by default row j for rule j.
-            dtype: the dtype of the states, for example "bfloat16"; by default that of the model.
-
-        Returns:
-            The weights on the literals of the program, with their rounding errors.
+        Rule j is row `rows[j]`, by default row j. `dtype` is that of the states, for example
+        "bfloat16", by default the model's.
 
         Raises:
             ModelError: the number of atoms, or without `rows` of rules, is not that of the model,
                 or this is a model of a program with negation.
-            ProgramError: the program has negation.
         """
         require_definite_model(self, "literal_weights")
         require_definite(program, "LatentGamma.literal_weights")
@@ -951,18 +928,9 @@ class LatentGamma(nn.Module):
         return None if self.program is None else self.program.atoms
 
     def rows(self, atoms: tuple[str, ...]) -> tuple[Program, npt.NDArray[np.int64]]:
-        """Return the rules that the rows look like, and which rows they are; idle rows are left out.
+        """Return the rules that the rows of a definite model look like, and which row each was read from.
 
-        For a model of a definite program.
-
-        Args:
-            atoms: the names of the atoms.
-
-        Returns:
-            A program, and for each of its rules the row it was read from.
-
-        Raises:
-            ModelError: this is a model of a program with negation.
+        Rows without an effect are left out.
         """
         require_definite_model(self, "rows")
         with torch.no_grad():

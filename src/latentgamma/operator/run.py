@@ -301,14 +301,7 @@ def _equal(one: Tensor, other: Tensor) -> bool:
 
 
 def log_odds_after(state: Tensor, evidence: Sequence[Tensor], kind: Gate, gate: Tensor) -> Tensor:
-    """Return log(s_T / (1 − s_T)) of a run that starts at a state. (…, M).
-
-    Args:
-        state: s_0.
-        evidence: φ of each step.
-        kind: the gate.
-        gate: β.
-    """
+    """Return log(s_T / (1 − s_T)) of a run from s_0 = `state` with this evidence φ per step. (…, M)."""
     rest = held_log(1 - state)  # log(1 − s_t)
     terms = [held_log(state)]
     for phi in evidence:
@@ -532,11 +525,7 @@ class Runner:
         return self.raw_parameters() if self.gate_kind in PROVED_GATES else None
 
     def _fused(
-        self,
-        raw: Parameters,
-        state: Tensor,
-        steps: int,
-        counts: Tensor | None = None,
+        self, raw: Parameters, state: Tensor, steps: int, counts: Tensor | None = None
     ) -> FusedSteps | None:
         """Return how to run these steps as one kernel, or None where plain torch has to."""
         rules = self.rules

@@ -14,19 +14,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from latentgamma.certificate.bounds import (
-    FullWeights,
-    GateNumbers,
-    LiteralWeights,
-    RowNumbers,
-)
-from latentgamma.certificate.rounding import (
-    EACH_TERM,
-    WIDE,
-    Array,
-    Rounding,
-    gamma,
-)
+from latentgamma.certificate.bounds import FullWeights, GateNumbers, LiteralWeights, RowNumbers
+from latentgamma.certificate.rounding import EACH_TERM, WIDE, Array, Rounding, gamma
 from latentgamma.errors import ModelError
 from latentgamma.operator.rules import (
     AbstractRules,

@@ -25,11 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from latentgamma.paper.gradients import GradientReport
-    from latentgamma.paper.results import (
-        CriticalRow,
-        NoiseRow,
-        WindowRow,
-    )
+    from latentgamma.paper.results import CriticalRow, NoiseRow, WindowRow
 
 #: The size of a chart in inches, and the lowest value of leakage that is drawn.
 _SIZE = (4.4, 2.9)

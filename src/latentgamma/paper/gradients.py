@@ -21,12 +21,7 @@ from latentgamma.operator.model import (
     require_definite_model,
     require_whole_model,
 )
-from latentgamma.program.facts import (
-    Facts,
-    Mask,
-    atom_index,
-    fact_values,
-)
+from latentgamma.program.facts import Facts, Mask, atom_index, fact_values
 from latentgamma.program.program import Program
 
 #: Without a choice of atoms, one atom is looked at for each of about this many depths.

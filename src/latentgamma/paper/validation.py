@@ -155,10 +155,7 @@ def _workers() -> Iterator[ThreadPoolExecutor]:
 
 
 def each(
-    job: Callable[[_Item], _Found],
-    items: Iterable[_Item],
-    phase: str,
-    progress: Progress | None,
+    job: Callable[[_Item], _Found], items: Iterable[_Item], phase: str, progress: Progress | None
 ) -> tuple[_Found, ...]:
     """Return the results of the job for every item, in order."""
     todo = list(items)

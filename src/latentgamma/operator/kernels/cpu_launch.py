@@ -318,10 +318,7 @@ class _Tiles:
         return np.zeros((self._atom_blocks, *shape)), np.zeros((self._rule_blocks, *shape))
 
     def run(
-        self,
-        steps: int,
-        memory: Callable[[], Any],
-        work: Callable[[int, int, int, int, Any], None],
+        self, steps: int, memory: Callable[[], Any], work: Callable[[int, int, int, int, Any], None]
     ) -> None:
         """Call work(first, last, part, parts, memory) on as many threads as torch may use."""
         threads = torch.get_num_threads()

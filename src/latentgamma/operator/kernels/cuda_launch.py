@@ -444,13 +444,8 @@ class CudaClosure:
     def count(self, state: Tensor, delay: int, limit: int) -> tuple[Tensor, Tensor]:
         """Return how many steps each example (B, M) takes, without waiting for the device.
 
-        Args:
-            state: the batch.
-            delay: how many steps an example takes beyond its depth under T_P, if that is not 0.
-            limit: how many steps it takes at most.
-
-        Returns:
-            The numbers of steps (B,), and for each thread block whether a value is neither 0 nor 1.
+        That is `delay` beyond its depth under T_P, if that is not 0, and at most `limit`. The second
+        tensor says for each thread block whether a value is neither 0 nor 1.
         """
         return self._launch(state, delay, limit)
 

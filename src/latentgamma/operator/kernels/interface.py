@@ -434,12 +434,7 @@ class FusedSteps:
         return self.kernel.forward(prepared, state, self.steps, self.counts, keep=keep)
 
     def forward_recorded(
-        self,
-        state: Tensor,
-        parameters: Parameters | None,
-        prepared: Prepared | None,
-        *,
-        keep: bool,
+        self, state: Tensor, parameters: Parameters | None, prepared: Prepared | None, *, keep: bool
     ) -> tuple[Tensor, Tensor | None]:
         """Return what `forward` does, from a recorded graph, which reads the parameters itself."""
 
