@@ -64,15 +64,22 @@ def test_the_code_on_the_page_runs(page: Path, tmp_path: Path, monkeypatch, caps
     for line, block in python_blocks(page):
         # Blank lines in front, so that a failure points at the line of the page.
         exec(compile("\n" * line + block, str(page), "exec"), scope)
-    if page.name in {"logic.md", "policy.md", "table.md"}:  # they print what they show
-        printed = capsys.readouterr().out.splitlines()
-        fences = re.findall(
-            r"^```(\w*)\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE
-        )
+    if page.parent.name == "tutorials":  # they print what they show
+        printed, text = capsys.readouterr().out, page.read_text("utf-8")
+        if page.name in {
+            "labels.md",
+            "research.md",
+        }:  # figures of trained networks differ by machine
+            printed, text = (re.sub(r"\d[\d,.]*", "0", one) for one in (printed, text))
+        fences = re.findall(r"^```(\w*)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
         shown = [
-            line.rstrip("…") for kind, text in fences if not kind for line in text.splitlines()
+            line.strip().rstrip("…")
+            for kind, block in fences
+            if not kind
+            for line in block.splitlines()
         ]
-        assert [s for s in shown if not any(line.startswith(s) for line in printed)] == []
+        lines = [line.strip() for line in printed.splitlines()]
+        assert [s for s in shown if not any(line.startswith(s) for line in lines)] == []
 
 
 def test_there_is_code_to_run() -> None:

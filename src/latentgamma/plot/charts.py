@@ -207,11 +207,9 @@ def rules(classifier: RuleClassifier, path: OutputPath = None) -> Figure:
             learned yet.
     """
     classifier.rule_table()  # raises before fit
-    figure = new_figure(7.2, 4.4)
+    figure, axes = new_axes(7.2, 4.4)
     from matplotlib.ticker import PercentFormatter
 
-    figure.set_layout_engine("constrained", w_pad=0.12, h_pad=0.08)
-    axes = figure.subplots()
     colours = (BLUE, ORANGE, GREEN, GREY)
     count = sum(len(one.bodies) for one in classifier.class_rules_)
     listed = len(classifier.class_rules_) == 1 and count <= _LISTED_RULES
@@ -324,15 +322,13 @@ def _draw(
     labels = [short_name(atoms[i]) for i in rows]
     wide = float(np.clip(0.34 * (steps + 1), 3.0, 9.0)) + 1.4
     tall = max(_ROW * len(rows), 0.5) + 1.2 if labelled else 7.2
-    figure = new_figure(*(size or (wide, tall)))
+    figure, axes = new_axes(*(size or (wide, tall)))
     if labelled and size is None:
         longest = max((text_width(text) for text in labels), default=0.0)
         figure.set_size_inches(wide + longest, tall)
     from matplotlib.colors import LinearSegmentedColormap, to_rgb
     from matplotlib.ticker import MaxNLocator
 
-    figure.set_layout_engine("constrained", w_pad=0.12, h_pad=0.12)
-    axes = figure.add_subplot()
     stride = max(1, (steps + 1) // _MOST_COLUMNS)
     # From transparent to blue, so that the picture fits a light and a dark page.
     blue = to_rgb(BLUE)

@@ -218,11 +218,14 @@ def layered_layout(
         drawn = wrapped(drawn, gaps, in_graph, margin=0.4 * gap, row=row)
     alone = [i for i in range(program.M) if i not in linked]
     shelf, down = _unconnected_places(alone, widths, drawn.width, row=row, gap=gap)
-    atoms = [shelf[i] if i in shelf else (u, v + down) for i, (u, v) in enumerate(drawn.atoms)]
+
+    def up(point: Point) -> Point:
+        return point[0], point[1] + down
+
     return GraphLayout(
-        tuple(atoms),
-        {j: (u, v + down) for j, (u, v) in drawn.junctions.items()},
-        tuple(_raise_edge(edge, down) for edge in drawn.edges),
+        tuple(shelf[i] if i in shelf else up(point) for i, point in enumerate(drawn.atoms)),
+        {j: up(point) for j, point in drawn.junctions.items()},
+        tuple(replace(edge, points=tuple(map(up, edge.points))) for edge in drawn.edges),
         max([drawn.width, *(shelf[i][0] + widths[i] / 2 for i in alone)]),
         drawn.height + down,
     )
@@ -284,10 +287,6 @@ def atom_label(name: str) -> str:
         bound, atoms, negated = count
         return f"at least {bound} of {len(atoms) + len(negated)}"
     return shortened(name) if name.startswith(":- ") else short_name(name)
-
-
-def _raise_edge(edge: Edge, up: float) -> Edge:
-    return replace(edge, points=tuple((x, y + up) for x, y in edge.points))
 
 
 def _rules_to_draw(program: Program) -> list[tuple[int, list[int], list[int]]]:

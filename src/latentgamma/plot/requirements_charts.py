@@ -17,7 +17,7 @@ from latentgamma.plot.figure import (
     ORANGE,
     SMALL_FONT_SIZE,
     OutputPath,
-    new_figure,
+    new_axes,
     save_figure,
     style_axes,
 )
@@ -51,9 +51,7 @@ def violations(found: Violations, path: OutputPath = None, *, most: int = 15) ->
     chosen = [
         c for c in np.argsort(-counts, kind="stable")[: whole_number("most", most, 1)] if counts[c]
     ]
-    figure = new_figure(7.2, 1.2 + 0.28 * max(1, len(chosen)))
-    figure.set_layout_engine("constrained", w_pad=0.12, h_pad=0.12)
-    axes = figure.add_subplot()
+    figure, axes = new_axes(7.2, 1.2 + 0.28 * max(1, len(chosen)))
     axes.barh(range(len(chosen)), counts[chosen], color=ORANGE, height=0.65)
     req = found.requirements
     names = [f"{shortened(req[c], 48)}  ({req.place(c)})" for c in chosen]
@@ -99,9 +97,7 @@ def changes(
     order, depth = _tree_order(layer.requirements)
     chosen = set(rank[: whole_number("most", most, 1)].tolist())
     rows = [i for i in order if i in chosen]
-    figure = new_figure(7.2, 1.4 + 0.26 * len(rows))
-    figure.set_layout_engine("constrained", w_pad=0.12, h_pad=0.12)
-    axes = figure.add_subplot()
+    figure, axes = new_axes(7.2, 1.4 + 0.26 * len(rows))
     for y, i in enumerate(rows):
         colour = ORANGE if moved[i] else GREY
         axes.plot([before[i], after[i]], [y, y], color=colour, linewidth=1.5, zorder=1)
