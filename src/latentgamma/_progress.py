@@ -7,23 +7,13 @@ import sys
 import time
 from collections.abc import Callable
 from html import escape
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 #: What shows how far work is: called with the name of a phase, what is done of it, and all of it.
 Progress: TypeAlias = Callable[[str, int, int], None]
 
 #: The bar changes at most this often, in seconds.
 _SECONDS_BETWEEN = 0.1
-
-
-class _Bar(Protocol):
-    """Where a bar is drawn."""
-
-    def show(self, text: str, fraction: float) -> None:
-        """Draw the bar with its text, filled to this fraction."""
-
-    def close(self) -> None:
-        """Remove the bar."""
 
 
 class ProgressBar:
@@ -40,7 +30,7 @@ class ProgressBar:
     """
 
     def __init__(self) -> None:
-        self._bar: _Bar | None = None
+        self._bar: _NotebookBar | _TerminalBar | None = None
         self._last = 0.0
 
     def __call__(self, entry: Any, done: int | None = None, total: int | None = None) -> None:
@@ -57,18 +47,19 @@ class ProgressBar:
         else:
             text, fraction = f"{entry.stage}, {entry.explained:.0%} explained", entry.explained
         now = time.monotonic()
-        if self._bar is None:
-            self._bar = _new_bar()
-        elif now - self._last < _SECONDS_BETWEEN:
+        if now - self._last < _SECONDS_BETWEEN:
             return
         self._last = now
-        self._bar.show(text, min(1.0, max(0.0, fraction)))
+        if self._bar is None:
+            self._bar = _new_bar()
+        if self._bar is not None:
+            self._bar.show(text, min(1.0, max(0.0, fraction)))
 
     def close(self) -> None:
         """Remove the bar; a later call draws a new one."""
         if self._bar is not None:
             self._bar.close()
-            self._bar = None
+            self._bar, self._last = None, 0.0
 
     def __enter__(self) -> ProgressBar:
         return self
@@ -91,24 +82,16 @@ def no_color() -> bool:
     return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
 
 
-def _new_bar() -> _Bar:
+def _new_bar() -> _NotebookBar | _TerminalBar | None:
     if _in_notebook():
         return _NotebookBar()
-    return _TerminalBar() if shows_progress() else _NoBar()
+    return _TerminalBar() if shows_progress() else None
 
 
 def _in_notebook() -> bool:
     """Return whether this runs in a notebook: IPython is loaded, and has a kernel."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return getattr(shell, "kernel", None) is not None
-
-
-class _NoBar:
-    def show(self, text: str, fraction: float) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
 
 class _NotebookBar:
