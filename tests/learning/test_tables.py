@@ -615,6 +615,45 @@ def test_exports_read_truth_values_dates_and_times_as_databases_have_them():
                 assert np.allclose([row[-1] for row in base.execute(classifier.to_sql())], p)
 
 
+def test_exports_of_several_classes_sum_to_one():
+    rng = np.random.default_rng(11)
+    x, z = rng.normal(size=400), rng.normal(size=400)
+    y = np.where(x > 0.5, "a", np.where(z > 0.3, "b", "c"))
+    y = np.where(rng.random(400) < 0.15, rng.permutation(y), y)
+    classifier = lg.RuleClassifier().fit({"x": x, "z": z}, y)
+    expected = classifier.predict_proba({"x": x, "z": z})
+    space: dict = {}
+    exec(classifier.to_python(), space)
+    rows = [{"x": a, "z": b} for a, b in zip(x, z, strict=True)]
+    found = [space["probabilities"](row) for row in rows]
+    assert list(found[0]) == ["a", "b", "c"]
+    assert np.allclose([list(one.values()) for one in found], expected)
+    with contextlib.closing(sqlite3.connect(":memory:")) as base:
+        base.create_function("EXP", 1, math.exp)
+        base.execute("CREATE TABLE data (x REAL, z REAL)")
+        base.executemany("INSERT INTO data VALUES (?, ?)", zip(x, z, strict=True))
+        assert np.allclose([row[-3:] for row in base.execute(classifier.to_sql())], expected)
+
+
+def test_a_class_that_is_never_predicted_can_be_asked_for():
+    rng = np.random.default_rng(2)
+    x = rng.integers(0, 10, 1200)
+    y = rng.random(1200) < np.where(x >= 7, 0.3, 0.03)
+    pd = pytest.importorskip("pandas")
+    classifier = lg.RuleClassifier().fit(pd.DataFrame({"x": x}), pd.Series(y, name="fraud"))
+    assert any("'fraud' is never predicted" in note or "fraud is never predicted" in note
+               for note in classifier.notes_)  # fmt: skip
+    table = {"x": [1, 8]}
+    assert not lg.Decider(classifier.program_, "fraud").many(table).answers["fraud"].any()
+    gaps = pd.DataFrame({"b": pd.array([True, False, None, True] * 100, dtype="boolean")})
+    assert lg.RuleClassifier().fit(gaps, [1, 0, 0, 1] * 100).predict(gaps)[:4].tolist() == [
+        1,
+        0,
+        0,
+        1,
+    ]
+
+
 def test_a_file_with_true_and_false_is_read_as_a_frame_is():
     rng = np.random.default_rng(3)
     late, z = rng.random(200) < 0.4, rng.normal(size=200)

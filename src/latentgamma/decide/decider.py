@@ -583,6 +583,7 @@ class Decider:
             for name in self.facts
             if not program.rules_per_head[program.index[name]]
             and self._relevant >> program.index[name] & 1
+            and name not in self.questions
         ]
         return (*columns, *facts)
 

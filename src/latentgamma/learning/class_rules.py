@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -478,7 +478,9 @@ def rules_of_likeliest(classes: Sequence[ClassRules], costs: Sequence[float]) ->
                     derive(j, place, names[j, place], ())
                 against.append(names[j, place])
             derive(k, i, classes[k].head, against)
-    return list(found)
+    derived = {rule.head for rule in found}
+    never = {name for name in names.values() if name not in derived}
+    return list(dict.fromkeys(replace(rule, negated=rule.negated - never) for rule in found))
 
 
 # ---- Pieces

@@ -242,6 +242,7 @@ def _numbers(name: str, values: npt.NDArray[Any], where: str) -> Column:
 def _objects(name: str, values: npt.NDArray[Any], where: str) -> Column:
     """Return a column of Python objects: all numbers, all texts, all truth values, or all dates."""
     missing = np.fromiter(map(is_missing, values), np.bool_, len(values))
+    values = np.where(missing, None, values)  # pandas' NA is neither equal nor unequal to True
     known = values[~missing]
     kinds = list(dict.fromkeys(map(_kind, known)))
     if not kinds:

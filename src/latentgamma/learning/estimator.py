@@ -354,6 +354,13 @@ class RuleClassifier(Displayed):
             if one.form.name == "nothing":
                 self.notes_.append(f"{quote(head)}: no rule pays for itself; {rules[-1].nearest}")
         self._set(rules)
+        predicted = {rule.head for rule in self.rules_}
+        self.notes_ += [
+            f"{quote(one.head)} is never predicted, since it is not likely enough anywhere; see "
+            'predict_proba, or class_weight="balanced"'
+            for one in rules
+            if one.bodies and one.head not in predicted
+        ]
 
     def _set(self, rules: Sequence[ClassRules]) -> None:
         self.class_rules_: tuple[ClassRules, ...] = tuple(rules)
@@ -444,11 +451,9 @@ class RuleClassifier(Displayed):
         Returns:
             Probabilities, (n, classes); with several outputs, (n, k).
         """
-        if self._several:
-            return p
-        if len(self.classes_) == 2:
-            return np.hstack([1 - p, p])
-        return np.asarray(p / p.sum(1, keepdims=True))
+        if self._normalises:
+            return np.asarray(p / p.sum(1, keepdims=True))
+        return p if self._several else np.hstack([1 - p, p])
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Return the class of each row.
@@ -876,28 +881,54 @@ class RuleClassifier(Displayed):
             table: the name of the table.
 
         Returns:
-            A SELECT statement in standard SQL.
+            A SELECT statement in standard SQL. With two classes it adds `p_` and the atom: the
+            probability of the positive one. With more classes it adds a score of each class before
+            their probabilities, which are the scores divided by their sum.
 
         Raises:
             ArgumentError: `fit` was not called before.
         """
         self._fitted()
-        columns = [f'{one.to_sql()} AS "{"p_" + one.head.replace(chr(34), chr(34) * 2)}"'
-                   for one in self.class_rules_]  # fmt: skip
-        return f"SELECT *,\n  {f',{chr(10)}  '.join(columns)}\nFROM {table}"
+        heads = [one.head.replace('"', '""') for one in self.class_rules_]
+        kind = "score" if self._normalises else "p"
+        columns = [f'{one.to_sql()} AS "{kind}_{head}"'
+                   for one, head in zip(self.class_rules_, heads, strict=True)]  # fmt: skip
+        query = f"SELECT *,\n  {f',{chr(10)}  '.join(columns)}\nFROM {table}"
+        if not self._normalises:
+            return query
+        total = " + ".join(f'"score_{head}"' for head in heads)
+        shares = [f'"score_{head}" / ({total}) AS "p_{head}"' for head in heads]
+        return f"SELECT *,\n  {f',{chr(10)}  '.join(shares)}\nFROM (\n{query}\n) AS scored"
 
     def to_python(self) -> str:
-        """Return the source of Python functions from a row to the probability of each class.
+        """Return the source of a Python function from a row to the probability of each class.
 
         Returns:
-            A module without dependencies: `p_0`, `p_1` and so on take a dictionary.
+            A module without dependencies: `probabilities` takes a row as a dictionary, and returns
+            the probability of each class, or of each of several outputs, by its name. `p_0`, `p_1`
+            and so on are what the rules of each class say, before more than two are divided by
+            their sum.
 
         Raises:
             ArgumentError: `fit` was not called before.
         """
         self._fitted()
         functions = [one.to_python(f"p_{i}") for i, one in enumerate(self.class_rules_)]
-        return "\n\n\n".join([PYTHON_HEADER.rstrip(), *functions, ""]).rstrip() + "\n"
+        calls = ", ".join(f"p_{i}(row)" for i in range(len(functions)))
+        names = [one.head for one in self.class_rules_] if self._several else self.classes_.tolist()
+        body = [f"    found = [{calls}]"]
+        if self._normalises:
+            body.append("    found = [p / sum(found) for p in found]")
+        elif not self._several:
+            body.append("    found = [1 - found[0], found[0]]")
+        body.append(f"    return dict(zip({names!r}, found))")
+        last = "\n".join(["def probabilities(row):", *body])
+        return "\n\n\n".join([PYTHON_HEADER.rstrip(), *functions, last]).rstrip() + "\n"
+
+    @property
+    def _normalises(self) -> bool:
+        """Whether the probabilities of the classes are what their rules say divided by the sum."""
+        return not self._several and len(self.classes_) > 2
 
     def to_json(self) -> str:
         """Return the rules with their numbers as JSON.
