@@ -188,7 +188,7 @@ def test_a_network_that_is_not_proved_is_code_1(learn, seen, monkeypatch):
         (["chain.csv", "--checkpoint", "zeros.npz"], "is not a checkpoint"),
         (["chain.csv", "--checkpoint", "zeros.npz", "--fresh"], "is not deleted"),
         (["bytes.csv"], "not a table in UTF-8"),
-        (["zeros.npz"], "must hold 'inputs'"),
+        (["zeros.npz"], "a .csv, .tsv or .parquet file"),
     ],
 )
 def test_bad_input_is_one_line_and_writes_nothing(learn, chain, args, told):

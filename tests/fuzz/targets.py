@@ -8,8 +8,6 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-
 import latentgamma as lg
 from latentgamma._checkpoint import Journal
 from latentgamma.datalog.programs import read
@@ -74,10 +72,7 @@ def in_file(name: str, use: Callable[[Path], object]) -> Callable[[bytes], None]
 def read_table(path: Path) -> None:
     from latentgamma.learning.data import observe
 
-    if path.suffix == ".npy":
-        observe(path, path)
-    else:
-        observe(path)
+    observe(path)
 
 
 def read_model(path: Path) -> None:
@@ -104,8 +99,6 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "gzip": read_program(".lp.gz"),
     "csv": in_file("table.csv", read_table),
     "parquet": in_file("table.parquet", read_table),
-    "npz": in_file("table.npz", read_table),
-    "npy": in_file("table.npy", read_table),
     "model": in_file("net.safetensors", read_model),
     "checkpoint": in_file("fit.learning", read_checkpoint),
     "results": in_file("results.json", read_results),
@@ -137,15 +130,10 @@ def seeds(target: str) -> list[bytes]:
         ]
     if target == "facts":
         return [b"a, p(x, 1), 'c d'", b"a b", b'"q",z']
-    table = np.array([[1, 0, 1], [0, 1, 1]], bool)
     if target == "csv":
         return [b"a,b,a',b'\n1,0,1,1\n0,1,0,1\n", b"a;a'\n0;0.25\ntrue;1e-3\n"]
     stream = io.BytesIO()
-    if target == "npz":
-        np.savez(stream, inputs=table, targets=table, atoms=np.array(["a", "b", "c"]))
-    elif target == "npy":
-        np.save(stream, table)
-    elif target == "parquet":
+    if target == "parquet":
         import pyarrow
         from pyarrow import parquet
 

@@ -325,7 +325,7 @@ def _learn_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("data", metavar="DATA", help=(
         "examples: a .csv, .tsv or .parquet table with two columns per atom, a before and a' after; "
-        "or a .npy or .npz file; - for a table on the standard input; with --relational, background "
+        "- for a table on the standard input; with --relational, background "
         "facts as Datalog, or a folder with bk.pl, exs.pl and bias.pl"
     ))  # fmt: skip
     add("targets", metavar="TARGETS", nargs="?",

@@ -151,7 +151,7 @@ def number_rows(what: str, source: Any) -> Values:
         raise DataError(f"{what} must be rows of numbers, one column per atom: {reason}") from None
 
 
-# ---- Files that hold examples: tables with one column per atom, and arrays of numpy
+# ---- Files that hold examples: tables with one column per atom
 
 #: Characters that separate the cells of a table.
 DELIMITERS = (",", ";", "\t", "|")
@@ -161,62 +161,6 @@ _TEXT_SUFFIXES = (".csv", ".tsv")
 def is_path(source: Any) -> bool:
     """Return whether examples were given as the path of a file."""
     return isinstance(source, (str, os.PathLike))
-
-
-def suffix(path: Path) -> str:
-    """Return how the name of a file ends, in lower case and without .gz."""
-    name = path.name.lower()
-    return Path(name.removesuffix(".gz")).suffix
-
-
-def read_array(path: Path) -> npt.NDArray[Any]:
-    """Return the array of a .npy file.
-
-    Raises:
-        DataError: the file is not there, or holds something else.
-    """
-    _check_file(path)
-    try:
-        loaded = np.load(path, allow_pickle=False)
-    except Exception as error:  # numpy says little of what it raises on a damaged file
-        raise DataError(f"{path.name} is not an array that numpy saved: {_reason(error)}") from None
-    return np.asarray(loaded)
-
-
-def read_archive(path: Path) -> tuple[Any, Any, list[str] | None]:
-    """Return the inputs of a .npz file, the targets and the names of the atoms, None if absent.
-
-    Raises:
-        DataError: the file is not there, or holds something else.
-    """
-    _check_file(path)
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except TypeError:
-        raise DataError(f"{path.name} holds one array: name it .npy") from None
-    except Exception as error:  # numpy and zipfile say little of what a damaged file raises
-        raise DataError(f"{path.name} is not what numpy.savez writes: {_reason(error)}") from None
-    if "inputs" not in arrays or set(arrays) - {"inputs", "targets", "atoms"}:
-        raise DataError(
-            f"{path.name} must hold 'inputs', and can hold 'targets' and 'atoms', but holds "
-            f"{', '.join(map(repr, arrays)) or 'nothing'}"
-        )
-    names = None
-    if "atoms" in arrays:
-        listed = arrays["atoms"]
-        if listed.ndim != 1 or listed.dtype.kind not in "US":
-            raise DataError(f"{path.name}: 'atoms' must be a list of names")
-        names = [str(name) for name in listed.astype("U")]
-    return arrays["inputs"], arrays.get("targets"), names
-
-
-def _reason(error: Exception) -> str:
-    """Return what numpy says, without advice to unpickle what a stranger wrote."""
-    text = str(error).splitlines()[0] if str(error) else "it ends too early"
-    if "pickle" in text.lower():
-        return "it holds Python objects, or is not a file of numpy; save plain numbers"
-    return text
 
 
 class Cells(NamedTuple):
@@ -257,9 +201,7 @@ def read_cells(
     if is_path(source):
         path = _path(source)
         what = path.name
-        if suffix(path) == ".npz":
-            raise DataError(f"{what} must come alone: a .npz file has its own targets")
-        if table_suffix(path) != ".parquet":
+        if _suffix(path) != ".parquet":
             with opened(path) as file:
                 return read_cells(file, what, delimiter=delimiter, ignore=ignore)
         source = read_parquet(path)
@@ -304,12 +246,12 @@ def read_table(
     return ValueTable(together, list(kept), table.source)
 
 
-def table_suffix(path: Path) -> str:
-    """Return the suffix of a table, which must be there."""
-    kind = suffix(path)
+def _suffix(path: Path) -> str:
+    """Return how the name of a table, which must be there, ends: in lower case, without .gz."""
+    kind = Path(path.name.lower().removesuffix(".gz")).suffix
     if kind not in (*_TEXT_SUFFIXES, ".parquet"):
         raise DataError(
-            f"examples come as a .csv, .tsv, .parquet, .npy or .npz file, and {path.name!r} is none"
+            f"examples come as a .csv, .tsv or .parquet file, and {str(path)!r} is none"
         )
     _check_file(path)
     return kind
@@ -452,8 +394,7 @@ def observe(
 
     Args:
         inputs: the states before. A .csv, .tsv or .parquet file, an open file of text, or a data
-            frame has one column per atom. A .npy file is an array; a .npz file has `inputs`, and
-            can have `targets` and `atoms`.
+            frame has one column per atom.
         targets: the states after. Without targets, the columns `a` and `a'` of a table hold an
             atom before and after.
         kind: what the examples are.
@@ -465,9 +406,6 @@ def observe(
         DataError: the examples cannot be read, or have wrong shapes or values.
     """
     reading = delimiter, tuple(ignore)
-    if targets is None and is_path(inputs) and suffix(_path(inputs)) == ".npz":
-        inputs, targets, inside = read_archive(_path(inputs))
-        atoms = inside if atoms is None else atoms
     if kind == "trajectories":
         before, after = _trajectories(inputs, targets, reading)
     elif kind == "models":
@@ -518,8 +456,6 @@ def _path(source: Any) -> Path:
 def _table(what: str, source: Any, reading: _Reading) -> ValueTable:
     """Return the values of any source, and the names of the columns where it has any."""
     delimiter, ignore = reading
-    if is_path(source) and suffix(_path(source)) == ".npy":
-        what, source = _path(source).name, read_array(_path(source))
     if is_path(source) or hasattr(source, "read") or is_frame(source):
         name = str(getattr(source, "name", what)) if hasattr(source, "read") else what
         name = "standard input" if name == "<stdin>" else name
@@ -579,8 +515,6 @@ def _trajectories(source: Any, targets: Any, reading: _Reading) -> tuple[ValueTa
     if targets is not None:
         raise DataError("trajectories bring their own targets: pass the states alone")
     names, what = None, "trajectories"
-    if is_path(source) and suffix(_path(source)) == ".npy":
-        source = read_array(_path(source))
     if is_path(source) or hasattr(source, "read") or is_frame(source):
         table = _table(what, source, reading)
         names, what = table.columns, table.source

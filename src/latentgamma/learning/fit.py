@@ -101,7 +101,7 @@ def fit(
     Args:
         inputs: states before, (N, M) in [0, 1]: an array, a tensor, rows, a frame of pandas or
             polars, an open file, or the path of a .csv, .tsv or .parquet table with one column per
-            atom, or of a .npy or .npz file.
+            atom.
         targets: states after, in the same form. NaN is a missing label; a number between 0 and 1
             is the probability that the label is true, and is used as such. A table of inputs may
             hold the targets itself, in columns `a'` beside `a`.
