@@ -242,7 +242,8 @@ def _numbers(name: str, values: npt.NDArray[Any], where: str) -> Column:
 def _objects(name: str, values: npt.NDArray[Any], where: str) -> Column:
     """Return a column of Python objects: all numbers, all texts, all truth values, or all dates."""
     missing = np.fromiter(map(is_missing, values), np.bool_, len(values))
-    values = np.where(missing, None, values)  # pandas' NA is neither equal nor unequal to True
+    values = values.copy()
+    values[missing] = None  # pandas' NA is neither equal nor unequal to True
     known = values[~missing]
     kinds = list(dict.fromkeys(map(_kind, known)))
     if not kinds:
@@ -279,9 +280,7 @@ def _objects(name: str, values: npt.NDArray[Any], where: str) -> Column:
         dates = np.array([None if m else _without_zone(v)
                           for m, v in zip(missing, values, strict=True)])  # fmt: skip
         return _date_column(name, dates.astype("datetime64[us]"))
-    texts = values.copy()
-    texts[missing] = None
-    return _texts(name, texts)
+    return _texts(name, values)
 
 
 def _without_zone(date: Any) -> Any:
