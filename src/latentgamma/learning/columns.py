@@ -268,7 +268,7 @@ def _objects(name: str, values: npt.NDArray[Any], where: str) -> Column:
     if kind == "truth value":
         if not missing.any():
             return Column(name, "boolean", values.astype(np.bool_))
-        values = np.where(values == True, "true", "false").astype(object)  # noqa: E712 - with None
+        values[~missing] = np.where(known.astype(np.bool_), "true", "false")
     if kind == "number":
         numbers = np.full(len(values), np.nan)
         try:
