@@ -430,6 +430,21 @@ def test_lists_that_are_reached_late_are_built_as_well(tmp_path: Path) -> None:
     assert result.rules == ("f(X,Y) :- head(X,Z), cons(Z,X,U), cons(Z,U,V), cons(Z,V,Y).",)
 
 
+def test_a_predicate_with_a_fact_and_a_rule_on_lists_is_evaluated(tmp_path: Path) -> None:
+    background = "size([],0). size([_|T],N) :- size(T,M), N is M+1. :- table size/2."
+    bias = "head_pred(f,1). body_pred(size,2). type(f,(list,)). type(size,(list,int)). direction(size,(in,out))."
+    folder = write(tmp_path, background, bias, "pos(f([a,b])). neg(f([a])).")
+    found = read_popper(folder)
+    assert found.background == {"size/2": [("[a,b]", "2"), ("[a]", "1")]}
+    assert not found.unused
+    assert "size/2" in " ".join(
+        read_popper(
+            write(tmp_path, background + "p(a).", bias + "body_pred(p,1).", "pos(f([a]))."),
+            ground_lists=0,
+        ).unused
+    )
+
+
 def test_values_are_reached_from_the_inputs_of_an_example() -> None:
     """The tuples that a derivation can have are listed, and not those with lists of two examples."""
     lists = [(f"l{n}_{k}", f"l{n}_{k + 1}") for n in range(12) for k in range(9)]

@@ -127,13 +127,7 @@ class _Scored:
 
 
 class NoisyCandidates:
-    """The candidate rules of all targets, in rounds of longer bodies.
-
-    Attributes:
-        relations: all relations by number, with the invented ones.
-        definitions: the invented predicates by number.
-        literals: bodies of up to this many literals were scored.
-    """
+    """The candidate rules of all targets, in rounds of longer bodies: so far of up to `literals`."""
 
     def __init__(
         self, problem: Problem, options: SearchOptions, cost: ExampleCost, budget: Budget
@@ -244,13 +238,7 @@ class NoisyCandidates:
 
 
 class _Bodies:
-    """The scored bodies of one target.
-
-    Attributes:
-        found: the clauses so far.
-        frontier: the bodies that grow, with their promise.
-        rows: of bindings that were looked at.
-    """
+    """The scored bodies of one target; `frontier` has those that grow, with their promise."""
 
     def __init__(
         self,

@@ -50,7 +50,14 @@ _PLAIN = r"(?:[a-z]\w*|-?[0-9]+)"
 _flat_fact = re.compile(rf"([a-z]\w*)\(\s*({_PLAIN}(?:\s*,\s*{_PLAIN})*)\s*\)", re.ASCII).fullmatch
 _one_world = re.compile(r"#count\s*\{[^}]*var_type\([^)]*?,\s*(\w+)\s*\)[^}]*\}\s*!=\s*1")
 #: Directives and settings that change nothing here.
-_IGNORED_DIRECTIVES = ("discontiguous", "dynamic", "style_check", "use_module", "set_prolog_flag")
+_IGNORED_DIRECTIVES = (
+    "discontiguous",
+    "dynamic",
+    "style_check",
+    "use_module",
+    "set_prolog_flag",
+    "table",
+)
 _IGNORED_SETTINGS = {"allow_singletons", "non_datalog", "prop", "no_bkcons", "functional_test"}
 
 
@@ -127,16 +134,7 @@ def read_prolog(
 ) -> PopperFiles:
     """Return Prolog's facts, evaluated for the terms of the examples, and the examples.
 
-    Args:
-        background: a text or a path.
-        positive: a text, or tuples whose cells are terms.
-        negative: the same, or None.
-        ground_lists: the longest list that background predicates may build.
-        types: the types of the arguments by predicate.
-        directions: "in" or "out" for each argument by predicate.
-
-    Raises:
-        DataError: the background is neither, or a text is not of examples.
+    The background is a text or a path; examples are a text, or tuples whose cells are terms.
     """
     if not isinstance(background, (str, os.PathLike)):
         raise DataError("with ground_lists=, the background is a text or a path of Prolog clauses")
@@ -372,12 +370,17 @@ def evaluate(
     datalog = _datalog_predicates(rules, tables)
     if datalog:
         tables = _with_rules(tables, [text for texts in datalog.values() for text in texts], unused)
-    facts = {name: rows for name, rows in tables.items() if wanted is None or name in wanted}
-    others = [name for name in rules if name not in datalog]
+    prolog = [name for name in rules if name not in datalog]
+    facts = {
+        name: rows
+        for name, rows in tables.items()
+        if name not in prolog and (wanted is None or name in wanted)
+    }
+    others = prolog
     if wanted is not None:
-        evaluated = {*rules, *library()}
-        others = [name for name in sorted(wanted) if name not in tables and name in evaluated]
-    left = [name for name in rules if name not in datalog and name not in others]
+        evaluated = {*prolog, *library()}
+        others = [name for name in sorted(wanted) if name not in facts and name in evaluated]
+    left = [name for name in prolog if name not in others]
     if left:
         count = quantity(sum(len(rules[name]) for name in left), "clause")
         names = listing([f"{name}/{arity}" for name, arity in left], 4)

@@ -64,17 +64,10 @@ class Index:
 
 
 class Relation:
-    """A predicate with its rows.
+    """A predicate with its distinct rows; by default each is a fact, and no argument is an input.
 
-    Args:
-        name: the predicate.
-        rows: shape (rows, arguments), distinct.
-        constants: the number of constants.
-        types: the type of each argument.
-        truth: of each row; by default every row is a fact.
-        bits: the cost of a definition that has to be learned as well.
-        inputs: whether each argument needs a value first; by default none does.
-        test: what computes the truth from the values of all arguments, in place of rows.
+    `constants` is their number, `bits` the cost of a definition that is learned as well. In place of
+    rows, `test` computes the truth from the values of all arguments.
     """
 
     def __init__(
