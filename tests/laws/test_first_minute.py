@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -23,6 +25,7 @@ def printed(folder: Path, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow  # the same code runs among the quick tests, with what is compiled already
 def test_the_readme_prints_what_it_says(tmp_path: Path) -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     snippets = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
