@@ -78,6 +78,7 @@ def test_clicking_a_fact_lights_up_what_follows(tmp_path: Path) -> None:
         const fired = () => new Set(graph.lines.filter((line) => line.node.matches(".on")).map((line) => line.rule)).size;
         const before = lit();
         const rules = [fired()];
+        const first = graph.atoms.map((node) => node.getAttribute("aria-label"));
         document.querySelector(`#facts input[data-atom="${engine.atoms.indexOf("swims")}"]`).click();
         const after = lit();
         select(engine.atoms.indexOf("ice"));
@@ -95,11 +96,13 @@ def test_clicking_a_fact_lights_up_what_follows(tmp_path: Path) -> None:
         document.getElementById("none").click();
         const repair = document.querySelector(".repair").textContent;
         document.querySelector(".repair").click();
-        return { before, after, rules, proof, spoken, next, repair, repaired: lit() };
+        return { before, first, after, rules, proof, spoken, next, repair, repaired: lit() };
         """,
         tmp_path,
     )
     assert seen["before"] == ["bird", "feathers"]
+    assert seen["first"][:2] == ["bird, derived", "feathers, given fact"]
+    assert seen["first"][2:] == [f"{name}, not derived" for name in ("penguin", "swims", "ice")]
     assert seen["after"] == ["bird", "feathers", "ice", "penguin", "swims"]
     assert seen["rules"] == [1, 3, 1]
     assert "Derived at step 3" in seen["proof"]

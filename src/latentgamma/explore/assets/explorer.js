@@ -122,7 +122,7 @@ function choose(atom) {
 }
 
 // Change only what differs.
-const shown = new Array(engine.M).fill("");
+const shown = [];
 const stated = new Set(DATA.rules.filter((rule) => !rule.body.length && !rule.negated.length).flatMap((rule) => rule.heads));
 function paint() {
   const state = view.states[view.step];
@@ -401,6 +401,7 @@ for (const name of engine.atoms.slice(0, Math.min(ATOMS, 5000))) {
   byId("atom-names").append(option);
 }
 byId("negation-key").hidden = engine.definite;
+byId("facts-panel").hidden = !engine.roots.length;
 byId("window-text").textContent = DATA.window.text;
 draw();
 resize(DATA.layout ? Math.min(1.6, Math.max(0.9, fit())) : fit()); // labels stay readable; the rest is scrolled to
