@@ -273,6 +273,7 @@ def measure_depths(
     first: int,
     last: int,
     rows: Cells,
+    stated: Cells,
     sizes: Cells,
     use_ptr: Cells,
     use: Cells,
@@ -282,10 +283,11 @@ def measure_depths(
 ) -> None:
     """Set depths[b] to the number of steps of T_P from row b to its closure.
 
-    `sizes` are those of the bodies, and `use` lists the rules that use each atom.
+    `stated` are the heads of rules without a body, `sizes` the sizes of bodies, and `use` lists the
+    rules that use each atom.
     """
-    R, M = len(sizes), rows.shape[1]
-    missing = np.empty(R, np.int64)
+    M = rows.shape[1]
+    missing = np.empty_like(sizes)
     known = np.empty(M, np.bool_)
     queue = np.empty(M, np.int64)  # the derived atoms, level by level
     for b in range(first, last):
@@ -296,14 +298,12 @@ def measure_depths(
                 queue[end] = i
                 end += 1
         start, level_end, depth = 0, end, 0
-        for j in range(R):
-            missing[j] = sizes[j]
-            if missing[j] == 0:
-                for q in range(head_ptr[j], head_ptr[j + 1]):
-                    if not known[head[q]]:
-                        known[head[q]] = True
-                        queue[end] = head[q]
-                        end += 1
+        for i in stated:
+            if not known[i]:
+                known[i] = True
+                queue[end] = i
+                end += 1
+        missing[:] = sizes
         while True:
             while start < level_end:
                 i = queue[start]
@@ -493,12 +493,8 @@ def depths_of_rows(
     """Return how many steps of T_P each fact set takes to its closure. (N, M) -> (N,)."""
     depths = np.zeros(len(rows), np.int64)
     if compiled:
-        arrays = (
-            program.body_sizes,
-            *rules_using(program),
-            program.head_indptr,
-            program.head_indices,
-        )
+        heads = program.head_indptr, program.head_indices
+        arrays = stated_facts(program), program.body_sizes, *rules_using(program), *heads
         loop = compile_loop(measure_depths)
         large = len(rows) * (program.size + program.M) >= _DEPTHS_WORTH_A_THREAD
         share_parts(
