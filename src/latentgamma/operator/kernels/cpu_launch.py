@@ -25,10 +25,10 @@ from latentgamma.operator.kernels.cpu import (
 )
 from latentgamma.operator.kernels.interface import (
     Coefficients,
+    FusedSteps,
     LiteralRows,
     Parameters,
     Prepared,
-    ReadPlainly,
     make_coefficients,
 )
 from latentgamma.program.compilation import share_parts, thread_pool
@@ -92,17 +92,11 @@ _LINE = 64
 # ---- Parameters
 
 
-def read(
-    rows: LiteralRows,
-    parameters: Parameters,
-    dtype: torch.dtype,
-    *,
-    bump: bool,
-    plainly: ReadPlainly,
-) -> Prepared:
+def read(run: FusedSteps, parameters: Parameters, dtype: torch.dtype) -> Prepared:
     """Return the coefficients of a step, with the literals."""
+    rows = run.rows
     with torch.no_grad():
-        step = plainly(parameters)
+        step = run.read_plainly(parameters)
         c = make_coefficients(rows, step, dtype)
     gate, margin, head_weight = float(c.gate), _array(c.margin), _array(c.head_weight)
     arrays = StepArrays(
@@ -117,9 +111,9 @@ def read(
         offset=_array(c.offset.clone()),  # FSDP could not free a parameter that numpy has a view of
         gate=gate,
         gate_power=int(gate) if gate.is_integer() and gate <= HIGHEST_POWER else 0,
-        bump=bump,
+        bump=run.bump,
     )
-    return Prepared(rows, bump, step, arrays)
+    return Prepared(rows, run.bump, step, arrays)
 
 
 def read_backward(prepared: Prepared, parameters: Parameters, grads: Coefficients) -> Parameters:

@@ -15,10 +15,10 @@ from latentgamma.operator.kernels import cuda
 from latentgamma.operator.kernels.cuda import count_steps
 from latentgamma.operator.kernels.interface import (
     Coefficients,
+    FusedSteps,
     LiteralRows,
     Parameters,
     Prepared,
-    ReadPlainly,
     RecordedRuns,
 )
 
@@ -139,16 +139,10 @@ def device_program(rows: LiteralRows) -> DeviceProgram:
 # ---- Parameters
 
 
-def read(
-    rows: LiteralRows,
-    parameters: Parameters,
-    dtype: torch.dtype,
-    *,
-    bump: bool,
-    plainly: ReadPlainly,
-) -> Prepared:
+def read(run: FusedSteps, parameters: Parameters, dtype: torch.dtype) -> Prepared:
     """Return the coefficients of a step, in one launch."""
-    program, raw = device_program(rows), _contiguous(parameters)
+    rows, raw = run.rows, _contiguous(parameters)
+    program = device_program(rows)
     R, bodies, heads = rows.R, len(rows.body_rule), len(rows.head_rule)
     *parts, gate = _split(raw.offset.new_empty(3 * R + bodies + heads + 1, dtype=dtype), (
         R, R, bodies, R, heads, 1,
@@ -159,7 +153,7 @@ def read(
         program.rules, raw, coefficients, rows.M, R,
         **_limits(parameters), ROWS=_RULES, num_warps=4,
     )  # fmt: skip
-    return Prepared(rows, bump, None, coefficients)
+    return Prepared(rows, run.bump, None, coefficients)
 
 
 def read_backward(prepared: Prepared, parameters: Parameters, grads: Coefficients) -> Parameters:

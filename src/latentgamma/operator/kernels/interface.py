@@ -216,9 +216,6 @@ def _advance(
 
 # ---- What a kernel for one kind of device implements
 
-#: From the parameters as they are stored to those that a step uses, in plain torch.
-ReadPlainly: TypeAlias = Callable[[Parameters], StepParameters]
-
 
 class Prepared(NamedTuple):
     """The parameters of a step in the form of a kernel."""
@@ -235,15 +232,7 @@ class Kernel(Protocol):
     `counts` (B,) says how many of the steps each example takes; None means all of them.
     """
 
-    def read(
-        self,
-        rows: LiteralRows,
-        parameters: Parameters,
-        dtype: torch.dtype,
-        *,
-        bump: bool,
-        plainly: ReadPlainly,
-    ) -> Prepared:
+    def read(self, run: FusedSteps, parameters: Parameters, dtype: torch.dtype) -> Prepared:
         """Return the coefficients of a step, for states of this dtype."""
 
     def read_backward(
@@ -381,7 +370,8 @@ class FusedSteps:
 
     kernel: Kernel
     rows: LiteralRows
-    read_plainly: ReadPlainly
+    #: From the parameters as they are stored to those that a step uses, in plain torch.
+    read_plainly: Callable[[Parameters], StepParameters]
     step_plainly: Callable[[StepParameters, Tensor], Tensor]
     steps: int
     bump: bool
@@ -421,9 +411,7 @@ class FusedSteps:
         """Return the coefficients in the kernel's own form."""
         if parameters is None:
             raise RuntimeError("neither parameters nor prepared coefficients were given")
-        return self.kernel.read(
-            self.rows, parameters, dtype, bump=self.bump, plainly=self.read_plainly
-        )
+        return self.kernel.read(self, parameters, dtype)
 
     # ---- Inside autograd
 
