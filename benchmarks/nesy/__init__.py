@@ -290,15 +290,14 @@ def write(folder: Path, found: list[Row], about: Row) -> None:
 
     file = folder / "nesy.json"
     if folder.resolve() == RESULTS:
+        before = json.loads(file.read_text(encoding="utf-8"))
         new = {_key(row) for row in found}
-        kept = [
-            row
-            for row in json.loads(file.read_text(encoding="utf-8"))["rows"]
-            if _key(row) not in new
-        ]
-        if kept:
-            names = [f"{row['task']} ({row['part']})" for row in kept if "task" in row]
-            names += sorted({row["part"] for row in kept if "task" not in row})
+        kept = [row for row in before["rows"] if _key(row) not in new]
+        names = [f"{row['task']} ({row['part']})" for row in kept if "task" in row]
+        names += sorted({row["part"] for row in kept if "task" not in row})
+        if not any(row["part"] in PROTOCOLS for row in found):
+            about = before["about"]
+        elif names:
             about = {**about, "note": f"From an earlier run: {', '.join(names)}"}
         found = sorted([*found, *kept], key=_order)
     folder.mkdir(parents=True, exist_ok=True)

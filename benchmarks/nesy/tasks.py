@@ -155,11 +155,14 @@ class Sum(Task):
         self.title = f"sum of {digits:,} digits" + ", each image once" * once
         best = {16: "83", 64: "47.1", 1024: "2.7"}.get(digits)
         self.published = f"{best} (CTSketch 2025)" if best and not once else ""
-        long = digits > 64
-        epochs = 100 if once else {256: 20, 1024: 4}.get(digits, 50)
-        batch = 4 if once or digits > 256 else 8 if long else 16
-        average = 0.99 if once and long else 0.999
-        self.settings = Settings(epochs, batch, rate=2e-3 if long else 1e-3, average=average)
+        if once:
+            long = {"rate": 2e-3, "average": 0.99} if digits > 64 else {}
+            self.settings = Settings(60, 4, **long)
+        else:
+            self.settings = {
+                256: Settings(20, 8, rate=2e-3),
+                1024: Settings(5, 8, rate=4e-3, common=0.01),
+            }.get(digits, Settings(50, 16))
 
     def settings_of(self, protocol: str) -> Settings:
         if protocol == "papers" or self.size <= 64:
