@@ -397,60 +397,47 @@ class BodySearch:
         grown: list[Body],
         budget: Budget,
     ) -> None:
-        types = self.variable_types(parent)
+        """Sort bodies with one more literal into candidates and those that grow."""
+        old = len(self.variable_types(parent))
         # A comparison or negated literal gives no variable its value.
         bound = {v for n, literal in parent if n not in self.tests for v in literal}
-        chunk = max(1, _MOST_CELLS // max(1, len(table.truth)))
-        new = list(self.extensions(parent, variables))
-        for start in range(0, len(new), chunk):
-            part = new[start : start + chunk]
-            budget.spend(len(part) * (_ROWS_OF_A_JUDGEMENT + len(table.truth)))
-            self._judge(parent, table, bound, types, part, must_use, found, grown)
-
-    def _judge(
-        self,
-        parent: Body,
-        table: Bindings,
-        bound: set[int],
-        types: Sequence[int],
-        new: Sequence[tuple[int, tuple[int, ...], Body]],
-        must_use: frozenset[int],
-        found: list[Clause],
-        grown: list[Body],
-    ) -> None:
-        """Sort bodies with one more literal into candidates and those that grow."""
         head = set(range(self.target.arity))
         positive = self.examples.positive[table.example]
         negative = self.examples.negative[table.example]
-        truths = np.stack([self.truth(number, literal, table) for number, literal, _ in new])
-        useful = truths[:, ~negative].any(axis=1)
-        same = (truths != table.truth).sum(axis=1) == 0
-        unsafe = (truths[:, negative] == FACT).sum(axis=1) > 0
-        others = (truths[:, ~positive] > 0).sum(axis=1) > 0
-        for row in np.flatnonzero(useful).tolist():
-            number, literal, body = new[row]
-            fresh = max(literal) >= len(types) if literal else False
-            new_head = number not in self.tests and bool((head & set(literal)) - bound)
-            # Tuples without a label are true only if some rule derives them.
-            certain = number not in self.recursive or not (truths[row] == POSSIBLE).any()
-            if not fresh and not new_head and certain and same[row]:
-                self._seen.discard(body)
-                continue  # the literal excludes nothing
-            given = bound if number in self.tests else bound | set(literal)
-            if not unsafe[row] and head <= given:
-                clause = Clause(self.target.relation, self.target.arity, body)
-                if not must_use or clause.uses(must_use):
-                    found.append(clause)
-                    if not self.recursive:
-                        self.covered[body] = np.unique(table.example[truths[row] > 0])
-                if not others[row]:
-                    continue  # it derives positive examples only, and a longer body fewer of them
-            longer = (*parent, (number, literal))
-            grown.append(longer)
-            if not self.recursive:
+        chunk = max(1, _MOST_CELLS // max(1, len(table.truth)))
+        every = list(self.extensions(parent, variables))
+        for start in range(0, len(every), chunk):
+            new = every[start : start + chunk]
+            budget.spend(len(new) * (_ROWS_OF_A_JUDGEMENT + len(table.truth)))
+            truths = np.stack([self.truth(number, literal, table) for number, literal, _ in new])
+            useful = truths[:, ~negative].any(axis=1)
+            same = (truths != table.truth).sum(axis=1) == 0
+            unsafe = (truths[:, negative] == FACT).sum(axis=1) > 0
+            others = (truths[:, ~positive] > 0).sum(axis=1) > 0
+            for row in np.flatnonzero(useful).tolist():
+                number, literal, body = new[row]
+                fresh = max(literal) >= old if literal else False
+                new_head = number not in self.tests and bool((head & set(literal)) - bound)
+                # Tuples without a label are true only if some rule derives them.
+                certain = number not in self.recursive or not (truths[row] == POSSIBLE).any()
+                if not fresh and not new_head and certain and same[row]:
+                    self._seen.discard(body)
+                    continue  # the literal excludes nothing
                 covered = np.zeros(len(self.examples.codes), bool)
                 covered[table.example[truths[row] > 0]] = True
-                self.cover[longer] = np.packbits(covered).tobytes()
+                given = bound if number in self.tests else bound | set(literal)
+                if not unsafe[row] and head <= given:
+                    clause = Clause(self.target.relation, self.target.arity, body)
+                    if not must_use or clause.uses(must_use):
+                        found.append(clause)
+                        if not self.recursive:
+                            self.covered[body] = np.flatnonzero(covered)
+                    if not others[row]:
+                        continue  # it derives positive examples only, and a longer body fewer of them
+                longer = (*parent, (number, literal))
+                grown.append(longer)
+                if not self.recursive:
+                    self.cover[longer] = np.packbits(covered).tobytes()
 
     def truth(self, number: int, literal: tuple[int, ...], table: Bindings) -> Truth:
         """Return the truth of each row together with one more literal, which is not the head."""

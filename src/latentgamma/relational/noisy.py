@@ -24,7 +24,7 @@ from latentgamma.relational.clauses import (
     instances,
 )
 from latentgamma.relational.invention import Definition, definitions
-from latentgamma.relational.problem import Bindings, Problem, Relation, Target, decode
+from latentgamma.relational.problem import Problem, Relation, Target, decode
 from latentgamma.relational.search import (
     Choice,
     Found,
@@ -273,37 +273,27 @@ class _Bodies:
         try:
             for _, parent in self.frontier:
                 table = seeker.table(parent, budget)
-                if table is not None:
-                    self._extend(parent, table, limit, grown, budget)
+                if table is None:
+                    continue
+                for number, literal, body in seeker.extensions(parent, limit):
+                    rows = ROWS_OF_A_BODY + len(table.truth)
+                    budget.spend(rows)
+                    self.rows += rows
+                    covered = np.zeros(len(seeker.examples.codes), bool)
+                    covered[table.example[seeker.truth(number, literal, table) > 0]] = True
+                    promise = self._score(body, covered)
+                    if promise is not None:
+                        grown.append((promise, (*parent, (number, literal))))
         except OutOfBudget:
             pass
         grown.sort(key=lambda entry: -entry[0])
         self.frontier = grown[:_BEAM]
 
-    def _extend(
-        self,
-        parent: Body,
-        table: Bindings,
-        variables: int,
-        grown: list[tuple[float, Body]],
-        budget: Budget,
-    ) -> None:
-        seeker, arity = self._seeker, self._seeker.target.arity
-        for number, literal, body in seeker.extensions(parent, variables):
-            budget.spend(ROWS_OF_A_BODY + len(table.truth))
-            self.rows += ROWS_OF_A_BODY + len(table.truth)
-            truth = seeker.truth(number, literal, table) > 0
-            covered = np.zeros(len(seeker.examples.codes), bool)
-            covered[table.example[truth]] = True
-            bound = {v for n, one in body if n not in seeker.tests for v in one}
-            complete = bound >= set(range(arity))
-            promise = self._score(body, covered, complete=complete)
-            if promise is not None:
-                grown.append((promise, (*parent, (number, literal))))
-
-    def _score(self, body: Body, covered: np.ndarray, *, complete: bool) -> float | None:
+    def _score(self, body: Body, covered: np.ndarray) -> float | None:
         """Keep a clause that has every variable of its head; return the promise of its body."""
         seeker = self._seeker
+        bound = {v for n, literal in body if n not in seeker.tests for v in literal}
+        complete = bound >= set(range(seeker.target.arity))
         right = self._positive * int((covered & seeker.examples.positive).sum())
         wrong = self._negative * int((covered & ~seeker.examples.positive).sum())
         clause = Clause(seeker.target.relation, seeker.target.arity, body)
