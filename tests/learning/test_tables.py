@@ -878,3 +878,15 @@ def test_wrong_calls_are_refused_in_one_line(call, message):
     X, y = {"a": [0, 1] * 20}, [0, 1] * 20
     with pytest.raises(lg.errors.LatentGammaError, match=message):
         call(lg.RuleClassifier().fit(X, y), X, y)
+
+
+def test_a_midnight_among_times_is_decided_as_in_the_table():
+    start = np.datetime64("2025-01-01", "s")
+    opened = start + 6 * 3600 * np.arange(200).astype("timedelta64[s]")  # every fourth is midnight
+    y = opened >= np.datetime64("2025-01-20T00:00:00")
+    classifier = lg.RuleClassifier().fit({"opened": opened}, y)
+    assert (classifier.predict({"opened": opened}) == y).all()
+    assert (classifier.predict({"opened": opened[::4]}) == y[::4]).all()
+    decider = lg.Decider(classifier.program_, "y")
+    assert (decider.many({"opened": opened}).answers["y"] == y).all()
+    assert [decider({"opened": one}).answers["y"] for one in opened] == y.tolist()

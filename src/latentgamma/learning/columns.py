@@ -36,7 +36,7 @@ from latentgamma.learning.literals import (
     grouped,
     split_gains,
 )
-from latentgamma.program.conditions import Condition, is_missing
+from latentgamma.program.conditions import Condition, date_texts, is_missing
 from latentgamma.program.facts import Mask
 
 Kind: TypeAlias = OneOf["number", "boolean", "category", "date", "missing"]
@@ -312,11 +312,7 @@ def _texts(name: str, texts: npt.NDArray[Any]) -> Column:
 
 
 def _date_column(name: str, values: npt.NDArray[Any]) -> Column:
-    missing = np.isnat(values)
-    whole = (values[~missing] == values[~missing].astype("datetime64[D]")).all()
-    texts = np.datetime_as_string(values, unit="D" if whole else "s").astype(object)
-    texts[missing] = None
-    return Column(name, "date", texts)
+    return Column(name, "date", date_texts(values))
 
 
 def same_columns(columns: Sequence[Column], table: Any, what: str) -> list[Column]:

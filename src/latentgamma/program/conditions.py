@@ -227,14 +227,7 @@ class _Column:
         given = values if isinstance(values, np.ndarray) else _as_array(values)
         if given.ndim != 1:
             raise DataError(f"the column {name!r} has the shape {given.shape}; it must be (N,)")
-        if given.dtype.kind == "M":  # a midnight is a date
-            dates, times = (
-                np.datetime_as_string(given.astype(unit)).astype(np.object_)
-                for unit in ("M8[D]", "M8[s]")
-            )
-            texts = np.where(given.astype("M8[D]") == given, dates, times)
-            texts[np.isnat(given)] = None
-            given = texts
+        given = date_texts(given) if given.dtype.kind == "M" else given
         self.given = given
         kind = given.dtype.kind
         if kind == "f":
@@ -287,6 +280,21 @@ class _Column:
             except DataError:
                 raise wrong_kind(self.name, value, text=text, row=n) from None
         return checked
+
+
+def date_texts(values: npt.NDArray[np.datetime64]) -> npt.NDArray[Any]:
+    """Return times as texts in the same order, a midnight as its date; None for a missing one.
+
+    >>> date_texts(np.array(["2026-01-31", "2026-01-31T08:30"], "datetime64[s]"))
+    array(['2026-01-31', '2026-01-31T08:30:00'], dtype=object)
+    """
+    days = values.astype("M8[D]")
+    dates, times = (
+        np.datetime_as_string(part).astype(np.object_) for part in (days, values.astype("M8[s]"))
+    )
+    texts = np.where(days == values, dates, times)
+    texts[np.isnat(values)] = None
+    return texts
 
 
 def _as_array(values: Any) -> npt.NDArray[Any]:
