@@ -104,9 +104,9 @@ CHAINS: list[tuple[str, int, int, Step, bool, str]] = [
     # Two layers do not say here how far apart the first states are: it stays a pass.
     ("weights from 1 on", 7, 3, lambda i, s, v: s + (i + 1) * v, True, "one sum-product pass"),
     ("falling sum", 6, 3, lambda i, s, v: s - v + 40, True, "sums by FFT"),
-    ("parity", 7, 2, lambda i, s, v: (s + v) % 2, False, "modulo 2"),
-    ("sum modulo 5", 6, 7, lambda i, s, v: (s + v) % 5, False, "modulo 5"),
-    ("sum modulo 12", 6, 5, lambda i, s, v: (s + 5 * v) % 12, True, "modulo 12"),
+    ("parity", 7, 2, lambda i, s, v: (s + v) % 2, False, "matrices of up to 2 states"),
+    ("sum modulo 5", 6, 7, lambda i, s, v: (s + v) % 5, False, "matrices of up to 5 states"),
+    ("sum modulo 12", 6, 5, lambda i, s, v: (s + 5 * v) % 12, True, "matrices of up to 12 states"),
     ("all sums", 5, 3, lambda i, s, v: s + v, False, "matrices of up to 11 states"),
     ("maximum", 6, 4, lambda i, s, v: max(s, v), False, "matrices of up to 4 states"),
     ("last two", 6, 3, lambda i, s, v: (3 * s + v) % 9, False, "states"),
@@ -205,7 +205,7 @@ def test_independent_facts_and_their_negations_are_values() -> None:
     tree = lg.Layer(
         lg.parse("\n".join(rules)), facts, ["even(6)", "odd(6)"], semantics="probability"
     )
-    assert "modulo 2" in str(tree.plan())
+    assert "matrices of up to 2 states" in str(tree.plan())
     p = torch.rand(3, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     even = (1 + (1 - 2 * p).prod(1)) / 2
     torch.testing.assert_close(tree(p), torch.stack((even, 1 - even), 1))
@@ -252,7 +252,7 @@ def test_what_is_no_chain_is_not_run_as_one(rules: str) -> None:
 
 @pytest.mark.parametrize(
     ("step", "kind"),
-    [(lambda i, s, v: (s + v) % 2, "modulo 2"), (lambda i, s, v: max(s, v), "matrices")],
+    [(lambda i, s, v: (s + v) % 2, "matrices of up to 2 states"), (lambda i, s, v: max(s, v), "matrices")],
 )
 def test_gradients_are_right_where_a_value_is_certain(step: Step, kind: str) -> None:
     program, last = automaton(4, 3, step, label=False)

@@ -6,8 +6,7 @@ The probabilities of the last layer are a product of one matrix for each layer, 
 computed as a balanced tree. What the tree multiplies depends on the maps from state to state:
 
 - shifts (`sum(3,S+D) :- sum(2,S), digit(2,D)`): polynomials, by FFT;
-- shifts modulo m: vectors of length m, by cyclic convolution;
-- other maps between few states: dense matrices.
+- other maps between few states, such as sums modulo m: dense matrices.
 
 An FFT has an absolute error, which hides small probabilities. So the distributions of the variables
 are tilted, p(v) exp(θ v) / Z, with the θ that makes the sum that is asked for the mean: it is likely
@@ -16,8 +15,7 @@ then, and log P(s) = Σ log Z - θ s + log P_θ(s) keeps its digits (Esscher's e
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -33,7 +31,7 @@ from latentgamma.program.program import Program, atoms_of_literals
 #: from there on it takes minutes to build.
 FEWEST_RULES = 10_000
 MOST_RULES_ON_CPU = 300_000
-#: The most states of matrices, and the largest modulus.
+#: The most states of matrices.
 MOST_STATES = 32
 #: The most outputs of a sum: each has a tilt of its own.
 MOST_SUMS = 4
@@ -72,34 +70,28 @@ class Chain:
     """A chain, and what its tree multiplies.
 
     Args:
-        kind: "shift", "cyclic" or "dense".
         layers: The layers; their entries are kept for matrices alone.
         columns: The places of the values of each variable among the input atoms; those from the
             number of inputs on are complements.
         outputs: The state of the last layer that each output is.
         rules: The number of rules.
-        shifts: By how much each value shifts the state, for each layer of a sum.
-        modulus: Of the shifts; 0 for sums.
+        shifts: By how much each value shifts the state, for each layer of a sum; none for matrices.
         labels: The number that each state of the last layer of the sum stands for.
         readout: A layer after the sum that reads one more variable, such as a label.
     """
 
-    kind: str
     layers: tuple[ChainLayer, ...]
     columns: tuple[tuple[int, ...], ...]
     outputs: Integers
     rules: int
     shifts: tuple[Integers, ...] = ()
-    modulus: int = 0
     labels: Integers | None = None
     readout: ChainLayer | None = None
 
     def __str__(self) -> str:
-        what = {
-            "shift": "sums by FFT, tilted to each output",
-            "cyclic": f"sums modulo {self.modulus} by cyclic convolution",
-            "dense": f"matrices of up to {max(layer.states for layer in self.layers)} states",
-        }[self.kind]
+        what = f"matrices of up to {max(layer.states for layer in self.layers)} states"
+        if self.shifts:
+            what = "sums by FFT, tilted to each output"
         on_cpu = self.prefers_pass(torch.device("cpu"))
         rest = "; on a CPU by one sum-product pass" if on_cpu else ""
         layers = f"{len(self.layers)} layers ({self.rules} rules)"
@@ -133,7 +125,7 @@ class Chain:
 
         Zeros keep their gradient, except in sums: what an FFT rounds away is not small there.
         """
-        if self.kind == "shift":
+        if self.shifts:
             return p.clamp(min=torch.finfo(p.dtype).tiny).log()
         return torch.where(p > 0, p, p + _NEARLY_ZERO).log()
 
@@ -157,9 +149,9 @@ class Chain:
         values = source.index_select(1, places)  # the gradient of [:, places] would sort
         values = values.view(-1, *columns.shape)  # (B, N, V)
         weights = self._weights(source)  # (B, O, states)
-        if self.kind == "shift":
+        if self.shifts:
             return self._sums(values, weights)
-        parts, scale = self._cyclic(values) if self.kind == "cyclic" else self._dense(values)
+        parts, scale = self._dense(values)
         # Scaled by their maxima, only products below 1e-300 of them underflow.
         found = torch.einsum("bs,bos->bo", parts, weights)
         small = found.detach() < 1e-200
@@ -227,23 +219,7 @@ class Chain:
         score = score - (label - mean.sum(1, keepdim=True)) ** 2 / (2 * variance)
         return label[score.argmax(1)]
 
-    # ---- Cyclic sums and matrices: positive numbers, scaled
-
-    def _cyclic(self, logs: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the distribution of the last state, (B, states), and the log of its scale."""
-        m, N = self.modulus, len(self.layers)
-        shift = _on_device(self, "shifts", logs.device)  # (N, V)
-        place = torch.arange(N, device=logs.device)[:, None] * m + shift
-        parts = logs.new_zeros(len(logs), N * m)
-        parts = parts.index_add(1, place.flatten(), logs.exp().flatten(1)).view(len(logs), N, m)
-        turn = torch.arange(m, device=logs.device)
-        turn = (turn[:, None] - turn) % m
-
-        def multiply(a: Tensor, b: Tensor) -> Tensor:
-            return torch.einsum("bnk,bnjk->bnj", a, b[..., turn])
-
-        found, scale = _scaled_product(parts, multiply)
-        return found[:, _on_device(self, "labels", found.device)], scale
+    # ---- Matrices: positive numbers, scaled
 
     def _dense(self, logs: Tensor) -> tuple[Tensor, Tensor]:
         """Return the distribution of the last state, (B, states), and the log of its scale."""
@@ -251,7 +227,7 @@ class Chain:
         entries = _on_device(self, "matrices", logs.device)  # (2, rules)
         parts = logs.new_zeros(len(logs), N * size * size)
         parts = parts.index_add(1, entries[0], logs.flatten(1)[:, entries[1]].exp())
-        found, scale = _scaled_product(parts.view(len(logs), N, size, size), torch.matmul)
+        found, scale = _scaled_product(parts.view(len(logs), N, size, size))
         return found[:, 0, : self.layers[-1].states], scale
 
     def _matrix_entries(self) -> Integers:
@@ -265,19 +241,16 @@ class Chain:
         return np.concatenate(found, 1)
 
 
-def _scaled_product(
-    parts: Tensor, multiply: Callable[[Tensor, Tensor], Tensor]
-) -> tuple[Tensor, Tensor]:
-    """Return the product along the second axis, and the logarithm of its scale factor."""
+def _scaled_product(parts: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the product of matrices along the second axis, and the logarithm of its scale factor."""
     scale = parts.new_zeros(len(parts), 1)
     while True:
-        inner = tuple(range(2, parts.dim()))
-        most = parts.detach().amax(inner, keepdim=True).clamp(min=1e-300)
+        most = parts.detach().amax((2, 3), keepdim=True).clamp(min=1e-300)
         parts, scale = parts / most, scale + most.flatten(1).log().sum(1, keepdim=True)
         if parts.shape[1] == 1:
             return parts[:, 0], scale
         even = parts.shape[1] // 2 * 2
-        pairs = multiply(parts[:, 0:even:2], parts[:, 1:even:2])
+        pairs = parts[:, 0:even:2] @ parts[:, 1:even:2]
         parts = torch.cat((pairs, parts[:, even:]), 1)
 
 
@@ -378,16 +351,12 @@ def find_chain(
     )
     for readout in (None, found[-1]) if len(found) > 2 else (None,):
         body = found if readout is None else found[:-1]
-        shifts = _shifts(body)
-        if shifts is None:
-            continue
-        bare = tuple(replace(layer, entries=np.zeros((3, 0), np.int32)) for layer in body)
-        modulus = shifts[1]
-        if modulus <= MOST_STATES if modulus else len(last) <= MOST_SUMS:
-            kind = "cyclic" if modulus else "shift"
-            return Chain(kind, bare, columns, last, rules, *shifts, readout)
+        shifts = _shifts(body) if len(last) <= MOST_SUMS else None
+        if shifts is not None:
+            bare = tuple(replace(layer, entries=np.zeros((3, 0), np.int32)) for layer in body)
+            return Chain(bare, columns, last, rules, *shifts, readout)
     if max(layer.states for layer in found) <= MOST_STATES:
-        return Chain("dense", tuple(found), columns, last, rules)
+        return Chain(tuple(found), columns, last, rules)
     return None
 
 
@@ -496,60 +465,49 @@ def _collect(
     return found, local
 
 
-def _shifts(layers: Sequence[ChainLayer]) -> tuple[tuple[Integers, ...], int, Integers] | None:
-    """Return what each value adds, the modulus (0 for sums), and the numbers of the last states.
+def _shifts(layers: Sequence[ChainLayer]) -> tuple[tuple[Integers, ...], Integers] | None:
+    """Return what each value adds, from 0 on, and the numbers of the last states.
 
     The first states that differ are called 0 and 1, for each choice of the second; then every map
-    has to be a shift. Two numbers for one state must be equal modulo the modulus.
+    has to be a shift.
     """
     first = next((n for n, layer in enumerate(layers) if layer.states > 1), None)
     if first is None or first + 1 >= len(layers) or not all(layer.complete for layer in layers):
         return None
     for unit in range(1, layers[first].states):
-        numbers = _first_numbers(layers[first + 1], unit)
-        if numbers is None:
+        number = _first_numbers(layers[first + 1], unit)
+        if number is None:
             continue
-        number, modulus = numbers
         offsets = [np.zeros(layer.values, np.int64) for layer in layers[:first]]
         offsets.append(number[layers[first].entries[2]])
         for layer in layers[first + 1 :]:
-            step = _shift(layer, number, modulus)
+            step = _shift(layer, number)
             if step is None:
                 break
-            offset, number, modulus = step
+            offset, number = step
             offsets.append(offset)
         else:
-            return _normalised(offsets, modulus, number)
+            least = [int(offset.min()) for offset in offsets]
+            moved = tuple(offset - low for offset, low in zip(offsets, least, strict=True))
+            return moved, number - sum(least)
     return None
 
 
-def _normalised(
-    offsets: list[Integers], modulus: int, number: Integers
-) -> tuple[tuple[Integers, ...], int, Integers] | None:
-    if modulus == 1 or (modulus and len(np.unique(number % modulus)) < len(number)):
-        return None
-    if modulus:
-        return tuple(offset % modulus for offset in offsets), modulus, number % modulus
-    least = [int(offset.min()) for offset in offsets]
-    moved = tuple(offset - low for offset, low in zip(offsets, least, strict=True))
-    return moved, 0, number - sum(least)
-
-
-def _first_numbers(layer: ChainLayer, unit: int) -> tuple[Integers, int] | None:
+def _first_numbers(layer: ChainLayer, unit: int) -> Integers | None:
     """Return numbers of the states before a layer, where those of the first and `unit` are 0, 1."""
     table = layer.entries[2].reshape(layer.before, layer.values).tolist()
     number: dict[int, int] = {0: 0, unit: 1}
     offset: dict[int, int] = {0: 0}
     after: dict[int, int] = {}
-    modulus, changed = 0, True
+    changed = True
     while changed:
         changed = False
         for s, row in enumerate(table):
             for v, t in enumerate(row):
                 known = (s in number) + (v in offset) + (t in after)
-                if known == 3:
-                    modulus = math.gcd(modulus, number[s] + offset[v] - after[t])
-                elif known == 2:
+                if known == 3 and number[s] + offset[v] != after[t]:
+                    return None
+                if known == 2:
                     changed = True
                     if s not in number:
                         number[s] = after[t] - offset[v]
@@ -557,15 +515,13 @@ def _first_numbers(layer: ChainLayer, unit: int) -> tuple[Integers, int] | None:
                         offset[v] = after[t] - number[s]
                     else:
                         after[t] = number[s] + offset[v]
-    if len(number) < len(table) or modulus == 1:
+    if len(number) < len(table):
         return None
-    return np.array([number[s] for s in range(len(table))]), modulus
+    return np.array([number[s] for s in range(len(table))])
 
 
-def _shift(
-    layer: ChainLayer, number: Integers, modulus: int
-) -> tuple[Integers, Integers, int] | None:
-    """Return what each value adds, the numbers of the next states, and the modulus."""
+def _shift(layer: ChainLayer, number: Integers) -> tuple[Integers, Integers] | None:
+    """Return what each value adds, and the numbers of the next states."""
     table = layer.entries[2].reshape(layer.before, layer.values)
     offset = np.zeros(layer.values, np.int64)
     after, known = np.zeros(layer.states, np.int64), np.zeros(layer.states, np.bool_)
@@ -583,9 +539,6 @@ def _shift(
         fresh = number + offset[v]
         after[target] = np.where(known[target], after[target], fresh)
         known[target] = True
-        # Two numbers of one state are the same modulo the modulus.
-        modulus = math.gcd(modulus, int(np.gcd.reduce(np.abs(after[target] - fresh))))
-    distinct = after % modulus if modulus else after
-    if modulus == 1 or len(np.unique(distinct)) < layer.states:
-        return None
-    return offset, after, modulus
+        if (after[target] != fresh).any():
+            return None
+    return (offset, after) if len(np.unique(after)) == layer.states else None
