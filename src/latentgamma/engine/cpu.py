@@ -22,7 +22,6 @@ from latentgamma.engine.circuit import (
     NOT,
     PRODUCTS,
     SUM,
-    SUMS,
     TRUE,
 )
 from latentgamma.engine.fused import (
@@ -93,7 +92,7 @@ def add(grad_out: Array, nodes: Array, first: int, g: Array) -> None:
                 g[nodes[o], lane] += grad_out[first + lane, o]
 
 
-# ---- Hard minima and maxima
+# ---- Minima and maxima: hard where T is 0, otherwise smooth
 
 
 @inlined
@@ -167,118 +166,6 @@ def _maximum(v: Array, rank: Array, ptr: Array, child: Array, own: Array, n: int
     return changed
 
 
-@compiled
-def hard(v: Array, rank: Array, circuit: Arrays, one: float, step: float) -> None:
-    """Fill the rows of all nodes, and their ranks unless `rank` is empty; those of inputs are 0."""
-    ptr, child, own, stage, kind, middle = circuit[:6]
-    for s in range(len(kind)):
-        if kind[s] == PRODUCTS:
-            for n in range(stage[s], stage[s + 1]):
-                if len(rank):
-                    _minimum(v, rank, ptr, child, n)
-                else:
-                    put(v, n, _least(v, ptr, child, n))
-        elif kind[s] == SUMS:
-            for n in range(stage[s], stage[s + 1]):
-                if len(rank):
-                    _maximum(v, rank, ptr, child, own, n)
-                else:
-                    put(v, n, _hard_maximum(v, ptr, child, own, n))
-        elif kind[s] == NEGATIONS:
-            for n in range(stage[s], stage[s + 1]):
-                put(v, n, _complement(v, child[ptr[n]], one, step))
-            rank[stage[s] : stage[s + 1]] = 0
-        else:
-            for n in range(middle[s], stage[s + 1]):
-                put(v, n, _at_start(v, own, n))
-            rank[middle[s] : stage[s + 1]] = LAST
-            moving = True
-            while moving:  # each pass uses what it has already raised
-                moving = False
-                for n in range(stage[s], middle[s]):
-                    _minimum(v, rank, ptr, child, n)
-                for n in range(middle[s], stage[s + 1]):
-                    for p in range(ptr[n], ptr[n + 1]):
-                        if stage[s] <= child[p] < middle[s]:
-                            _minimum(v, rank, ptr, child, child[p])
-                    moving |= lanes_sum(_maximum(v, rank, ptr, child, own, n)) > 0
-
-
-@compiled
-def hard_backward(v: Array, rank: Array, g: Array, circuit: Arrays) -> None:
-    """Pass the gradient of every node on to its children, down to the inputs."""
-    ptr, child, own, stage, kind, middle = circuit[:6]
-    for s in range(len(kind) - 1, -1, -1):
-        if kind[s] == CYCLE:
-            for lane in range(TILE):
-                _cycle_backward(v, rank, g, circuit, stage[s], middle[s], stage[s + 1], lane)
-            continue
-        for n in range(stage[s + 1] - 1, stage[s] - 1, -1):
-            value, given, count = row(v, n), row(g, n), row_of(v, 0.0)
-            if kind[s] == NEGATIONS:
-                put(g, child[ptr[n]], row(g, child[ptr[n]]) - given)
-                continue
-            if kind[s] == PRODUCTS:
-                for p in range(ptr[n], ptr[n + 1]):
-                    count = count + where_equal(row(v, child[p]), value, row_of(v, 1.0), 0.0)
-                part = given / count
-                for p in range(ptr[n], ptr[n + 1]):
-                    c = child[p]
-                    put(g, c, row(g, c) + where_equal(row(v, c), value, part, 0.0))
-                continue
-            if own[n] >= 0:
-                itself = where_equal(row(rank, n), float(LAST), given, 0.0)
-                put(g, own[n], row(g, own[n]) + itself)
-                given = given - itself
-            near = row(rank, n) - 1.0
-            for p in range(ptr[n], ptr[n + 1]):
-                c = child[p]
-                tied = where_equal(row(v, c), value, row_of(v, 1.0), 0.0)
-                count = count + where_equal(row(rank, c), near, tied, 0.0)
-            part = given / where_above(count, 0.5, count, row_of(v, 1.0))
-            for p in range(ptr[n], ptr[n + 1]):
-                c = child[p]
-                tied = where_equal(row(v, c), value, part, 0.0)
-                put(g, c, row(g, c) + where_equal(row(rank, c), near, tied, 0.0))
-
-
-@compiled
-def _cycle_backward(
-    v: Array, rank: Array, g: Array, circuit: Arrays, start: int, middle: int, stop: int, lane: int
-) -> None:
-    """Do the same inside a cycle, where a gradient goes from each rank to lower ones."""
-    ptr, child, own = circuit[:3]
-    order = np.argsort(rank[middle:stop, lane])
-    for x in range(len(order) - 1, -1, -1):
-        n = middle + order[x]
-        given = g[n, lane]
-        if given == 0:
-            continue
-        value, near = v[n, lane], rank[n, lane] - 1
-        if rank[n, lane] == LAST:
-            g[own[n], lane] += given
-            continue
-        count = 0
-        for p in range(ptr[n], ptr[n + 1]):
-            count += v[child[p], lane] == value and rank[child[p], lane] == near
-        for p in range(ptr[n], ptr[n + 1]):
-            c = child[p]
-            if v[c, lane] != value or rank[c, lane] != near:
-                continue
-            if c < start or c >= middle:
-                g[c, lane] += given / count
-                continue
-            tied = 0
-            for q in range(ptr[c], ptr[c + 1]):
-                tied += v[child[q], lane] == value
-            for q in range(ptr[c], ptr[c + 1]):
-                if v[child[q], lane] == value:
-                    g[child[q], lane] += given / count / tied
-
-
-# ---- Smooth minima and maxima
-
-
 @inlined
 def _smooth_minimum(v: Array, ptr: Array, child: Array, n: int, T: float) -> Rows:
     least = _least(v, ptr, child, n)
@@ -303,72 +190,106 @@ def _smooth_maximum(v: Array, ptr: Array, child: Array, own: Array, n: int, T: f
 
 
 @compiled
-def smooth(v: Array, steps: Array, circuit: Arrays, T: float, one: float, step: float) -> None:
-    """Fill the rows of all nodes; `steps` gets a row for each cycle, the steps it took."""
-    ptr, child, own, stage, kind, middle = circuit[:6]
-    cycle = 0
+def minmax(v: Array, extra: Array, c: Arrays, T: float, one: float, step: float) -> None:
+    """Fill the rows of all nodes.
+
+    `extra` gets the ranks of hard values unless it is empty, those of inputs being given; or a row
+    for each cycle of smooth values, the steps it took.
+    """
+    ptr, child, _, stage, kind, middle = c[:6]
+    ranked, cycle = T == 0 and len(extra) > 0, 0
     for s in range(len(kind)):
-        if kind[s] == PRODUCTS:
-            for n in range(stage[s], stage[s + 1]):
-                put(v, n, _smooth_minimum(v, ptr, child, n, T))
-        elif kind[s] == SUMS:
-            for n in range(stage[s], stage[s + 1]):
-                put(v, n, _smooth_maximum(v, ptr, child, own, n, T))
-        elif kind[s] == NEGATIONS:
-            for n in range(stage[s], stage[s + 1]):
-                put(v, n, _complement(v, child[ptr[n]], one, step))
-        else:
-            _count_steps(v, steps, cycle, circuit, stage[s], middle[s], stage[s + 1])
-            for n in range(middle[s], stage[s + 1]):
-                put(v, n, _at_start(v, own, n))
-            most = int(np.max(steps[cycle]))
-            fresh = np.empty((stage[s + 1] - middle[s], TILE), v.dtype)
-            for t in range(most):
-                _sweep(v, fresh, steps, cycle, t, circuit, stage[s], middle[s], T)
+        start, stop = stage[s], stage[s + 1]
+        if kind[s] == CYCLE:
+            if T > 0:
+                _smooth_cycle(v, extra, cycle, c, start, middle[s], stop, T)
+            else:
+                _hard_cycle(v, extra, c, start, middle[s], stop)
             cycle += 1
+        elif kind[s] == NEGATIONS:
+            for n in range(start, stop):
+                put(v, n, _complement(v, child[ptr[n]], one, step))
+            if ranked:
+                extra[start:stop] = 0
+        elif T > 0:
+            _fill_smooth(v, c, start, stop, kind[s] == PRODUCTS, T)
+        else:
+            _fill(v, extra, c, start, stop, kind[s] == PRODUCTS, ranked)
+
+
+@compiled
+def _fill(
+    v: Array, rank: Array, c: Arrays, start: int, stop: int, least: bool, ranked: bool
+) -> None:
+    """Fill the rows of hard nodes that do not depend on each other."""
+    ptr, child, own = c[:3]
+    for n in range(start, stop):
+        if ranked and least:
+            _minimum(v, rank, ptr, child, n)
+        elif ranked:
+            _maximum(v, rank, ptr, child, own, n)
+        elif least:
+            put(v, n, _least(v, ptr, child, n))
+        else:
+            put(v, n, _hard_maximum(v, ptr, child, own, n))
+
+
+@compiled
+def _fill_smooth(v: Array, c: Arrays, start: int, stop: int, least: bool, T: float) -> None:
+    ptr, child, own = c[:3]
+    for n in range(start, stop):
+        if least:
+            put(v, n, _smooth_minimum(v, ptr, child, n, T))
+        else:
+            put(v, n, _smooth_maximum(v, ptr, child, own, n, T))
+
+
+@compiled
+def _hard_cycle(v: Array, rank: Array, c: Arrays, start: int, middle: int, stop: int) -> None:
+    ptr, child, own = c[:3]
+    for n in range(middle, stop):
+        put(v, n, _at_start(v, own, n))
+    rank[middle:stop] = LAST
+    moving = True
+    while moving:  # each pass uses what it has already raised
+        moving = False
+        for n in range(start, middle):
+            _minimum(v, rank, ptr, child, n)
+        for n in range(middle, stop):
+            for p in range(ptr[n], ptr[n + 1]):
+                if start <= child[p] < middle:
+                    _minimum(v, rank, ptr, child, child[p])
+            moving |= lanes_sum(_maximum(v, rank, ptr, child, own, n)) > 0
 
 
 @compiled
 def _sweep(
-    v: Array,
-    fresh: Array,
-    steps: Array,
-    cycle: int,
-    t: int,
-    circuit: Arrays,
-    start: int,
-    middle: int,
-    T: float,
+    v: Array, fresh: Array, steps: Array, t: int, c: Arrays, start: int, middle: int, T: float
 ) -> None:
-    """Take one step of a cycle, in the lanes that take that many."""
-    ptr, child, own = circuit[:3]
-    for n in range(start, middle):
-        put(v, n, _smooth_minimum(v, ptr, child, n, T))
+    """Take step t of a cycle in the lanes that take that many."""
+    ptr, child, own = c[:3]
+    _fill_smooth(v, c, start, middle, True, T)
     for n in range(len(fresh)):
         put(fresh, n, _smooth_maximum(v, ptr, child, own, middle + n, T))
     for n in range(len(fresh)):
-        put(
-            v,
-            middle + n,
-            where_above(row(steps, cycle), t + 0.5, row(fresh, n), row(v, middle + n)),
-        )
+        after = where_above(row(steps, 0), t + 0.5, row(fresh, n), row(v, middle + n))
+        put(v, middle + n, after)
 
 
 @compiled
-def _count_steps(
-    v: Array, steps: Array, cycle: int, circuit: Arrays, start: int, middle: int, stop: int
+def _smooth_cycle(
+    v: Array, steps: Array, cycle: int, c: Arrays, start: int, middle: int, stop: int, T: float
 ) -> None:
-    """Count the steps after which the hard closure rests in each lane."""
-    ptr, child, own = circuit[:3]
+    """Take as many steps in each lane as the hard closure needs until it rests."""
+    ptr, child, own = c[:3]
     fresh = np.empty((stop - middle, TILE), v.dtype)
+    taken, t = row_of(v, 0.0), 0
     for n in range(middle, stop):
         put(v, n, _at_start(v, own, n))
-    taken, t = row_of(v, 0.0), 0
     while True:
         t += 1
         moved = row_of(v, 0.0)
-        for n in range(start, middle):
-            put(v, n, _least(v, ptr, child, n))
+        _fill(v, fresh, c, start, middle, True, False)
         for n in range(middle, stop):
             after = _hard_maximum(v, ptr, child, own, n)
             moved = where_equal(after, row(v, n), moved, 1.0)
@@ -376,87 +297,153 @@ def _count_steps(
         if lanes_sum(moved) == 0:
             break
         taken = where_above(moved, 0.5, row_of(v, float(t)), taken)
-        for n in range(middle, stop):
-            put(v, n, row(fresh, n - middle))
+        v[middle:stop] = fresh
     put(steps, cycle, taken)
+    for n in range(middle, stop):
+        put(v, n, _at_start(v, own, n))
+    for t in range(int(np.max(steps[cycle]))):
+        _sweep(v, fresh, steps[cycle : cycle + 1], t, c, start, middle, T)
+
+
+@inlined
+def _tied(
+    v: Array, rank: Array, c: int, value: Rows, near: Rows, is_sum: bool, share: Rows
+) -> Rows:
+    """Return the share of a child in the lanes where it decides the value, else 0."""
+    share = where_equal(row(v, c), value, share, 0.0)
+    return where_equal(row(rank, c), near, share, 0.0) if is_sum else share
+
+
+@inlined
+def _hard_shares(
+    v: Array, rank: Array, g: Array, ptr: Array, child: Array, own: Array, n: int, is_sum: bool
+) -> None:
+    """Divide the gradient of a node among the children that decide it."""
+    value, given, near, count = row(v, n), row(g, n), row(rank, n) - 1.0, row_of(v, 0.0)
+    if own[n] >= 0:
+        itself = where_equal(row(rank, n), float(LAST), given, 0.0)
+        put(g, own[n], row(g, own[n]) + itself)
+        given = given - itself
+    for p in range(ptr[n], ptr[n + 1]):
+        count = count + _tied(v, rank, child[p], value, near, is_sum, row_of(v, 1.0))
+    part = given / where_above(count, 0.5, count, row_of(v, 1.0))
+    for p in range(ptr[n], ptr[n + 1]):
+        x = child[p]
+        put(g, x, row(g, x) + _tied(v, rank, x, value, near, is_sum, part))
+
+
+@inlined
+def _smooth_shares(
+    v: Array, g: Array, ptr: Array, child: Array, own: Array, n: int, value: Rows, given: Rows,
+    T: float,
+) -> None:  # fmt: skip
+    """Divide the gradient of a node among its children and its own input."""
+    for p in range(ptr[n], ptr[n + 1]):
+        c = child[p]
+        # The distance to the result is the exponent of the child's share, either way.
+        put(g, c, row(g, c) + given * exp_minus_abs((value - row(v, c)) / T))
+    if own[n] >= 0:
+        c = own[n]
+        put(g, c, row(g, c) + given * exp_minus_abs((value - row(v, c)) / T))
 
 
 @compiled
-def smooth_backward(v: Array, steps: Array, g: Array, circuit: Arrays, T: float) -> None:
+def minmax_backward(v: Array, extra: Array, g: Array, c: Arrays, T: float) -> None:
     """Pass the gradient of every node on to its children, down to the inputs.
 
-    The rows of nodes on a cycle are written to on the way.
+    The rows of nodes on a cycle of smooth values are written to on the way.
     """
-    ptr, child, own, stage, kind, middle = circuit[:6]
-    cycle = len(steps)
+    ptr, child, own, stage, kind, middle = c[:6]
+    cycle = len(extra)
     for s in range(len(kind) - 1, -1, -1):
-        if kind[s] == CYCLE:
+        start, stop = stage[s], stage[s + 1]
+        if kind[s] == CYCLE and T > 0:
             cycle -= 1
-            _sweeps_backward(v, steps, cycle, g, circuit, stage[s], middle[s], stage[s + 1], T)
-            continue
-        for n in range(stage[s + 1] - 1, stage[s] - 1, -1):
-            value, given = row(v, n), row(g, n)
-            if kind[s] == NEGATIONS:
-                put(g, child[ptr[n]], row(g, child[ptr[n]]) - given)
-                continue
-            if own[n] < 0 and ptr[n + 1] == ptr[n] + 1:
-                put(g, child[ptr[n]], row(g, child[ptr[n]]) + given)
-                continue
-            for p in range(ptr[n], ptr[n + 1]):
-                c = child[p]
-                # The distance to the result is the exponent of the child's share, either way.
-                put(g, c, row(g, c) + given * exp_minus_abs((value - row(v, c)) / T))
-            if own[n] >= 0:
-                c = own[n]
-                put(g, c, row(g, c) + given * exp_minus_abs((value - row(v, c)) / T))
+            _smooth_cycle_backward(v, extra[cycle : cycle + 1], g, c, start, middle[s], stop, T)
+        elif kind[s] == CYCLE:
+            for lane in range(TILE):
+                _hard_cycle_backward(v, extra, g, c, start, middle[s], stop, lane)
+        elif kind[s] == NEGATIONS:
+            for n in range(start, stop):
+                put(g, child[ptr[n]], row(g, child[ptr[n]]) - row(g, n))
+        elif T > 0:
+            for n in range(stop - 1, start - 1, -1):
+                if own[n] < 0 and ptr[n + 1] == ptr[n] + 1:
+                    put(g, child[ptr[n]], row(g, child[ptr[n]]) + row(g, n))
+                else:
+                    _smooth_shares(v, g, ptr, child, own, n, row(v, n), row(g, n), T)
+        elif kind[s] == PRODUCTS:
+            for n in range(stop - 1, start - 1, -1):
+                _hard_shares(v, extra, g, ptr, child, own, n, False)
+        else:
+            for n in range(stop - 1, start - 1, -1):
+                _hard_shares(v, extra, g, ptr, child, own, n, True)
 
 
 @compiled
-def _sweeps_backward(
-    v: Array,
-    steps: Array,
-    cycle: int,
-    g: Array,
-    circuit: Arrays,
-    start: int,
-    middle: int,
-    stop: int,
-    T: float,
+def _hard_cycle_backward(
+    v: Array, rank: Array, g: Array, c: Arrays, start: int, middle: int, stop: int, lane: int
 ) -> None:
-    ptr, child, own = circuit[:3]
-    count, most = stop - middle, int(np.max(steps[cycle]))
+    """Do the same inside a cycle, where a gradient goes from each rank to lower ones."""
+    ptr, child, own = c[:3]
+    order = np.argsort(rank[middle:stop, lane])
+    for i in range(len(order) - 1, -1, -1):
+        n = middle + order[i]
+        given = g[n, lane]
+        if given == 0:
+            continue
+        value, near = v[n, lane], rank[n, lane] - 1
+        if rank[n, lane] == LAST:
+            g[own[n], lane] += given
+            continue
+        count = 0
+        for p in range(ptr[n], ptr[n + 1]):
+            count += v[child[p], lane] == value and rank[child[p], lane] == near
+        for p in range(ptr[n], ptr[n + 1]):
+            x = child[p]
+            if v[x, lane] != value or rank[x, lane] != near:
+                continue
+            if x < start or x >= middle:
+                g[x, lane] += given / count
+                continue
+            tied = 0
+            for q in range(ptr[x], ptr[x + 1]):
+                tied += v[child[q], lane] == value
+            for q in range(ptr[x], ptr[x + 1]):
+                if v[child[q], lane] == value:
+                    g[child[q], lane] += given / count / tied
+
+
+@compiled
+def _smooth_cycle_backward(
+    v: Array, steps: Array, g: Array, c: Arrays, start: int, middle: int, stop: int, T: float
+) -> None:
+    ptr, child, own = c[:3]
+    count, most = stop - middle, int(np.max(steps))
     history = np.empty((most + 1, count, TILE), v.dtype)
     fresh = np.empty((count, TILE), v.dtype)
     for n in range(middle, stop):
         put(v, n, _at_start(v, own, n))
     history[0] = v[middle:stop]
     for t in range(most):
-        _sweep(v, fresh, steps, cycle, t, circuit, start, middle, T)
+        _sweep(v, fresh, steps, t, c, start, middle, T)
         history[t + 1] = v[middle:stop]
     for t in range(most - 1, -1, -1):
         v[middle:stop] = history[t]
-        for n in range(start, middle):
-            put(v, n, _smooth_minimum(v, ptr, child, n, T))
-            put(g, n, row_of(v, 0.0))
-        result = history[t + 1]
+        _fill_smooth(v, c, start, middle, True, T)
+        g[start:middle] = 0
         # What belongs to the step's result moves to `fresh`; what a lane at rest has stays.
         for n in range(middle, stop):
             here = row(g, n)
-            put(fresh, n - middle, where_above(row(steps, cycle), t + 0.5, here, 0.0))
-            put(g, n, where_above(row(steps, cycle), t + 0.5, row_of(v, 0.0), here))
+            put(fresh, n - middle, where_above(row(steps, 0), t + 0.5, here, 0.0))
+            put(g, n, where_above(row(steps, 0), t + 0.5, row_of(v, 0.0), here))
+        result = history[t + 1]
         for n in range(middle, stop):
-            value, given = row(result, n - middle), row(fresh, n - middle)
-            for p in range(ptr[n], ptr[n + 1]):
-                c = child[p]
-                put(g, c, row(g, c) + given * exp_minus_abs((value - row(v, c)) / T))
-            if own[n] >= 0:
-                c = own[n]
-                put(g, c, row(g, c) + given * exp_minus_abs((value - row(v, c)) / T))
+            _smooth_shares(
+                v, g, ptr, child, own, n, row(result, n - middle), row(fresh, n - middle), T
+            )
         for n in range(start, middle):
-            value, given = row(v, n), row(g, n)
-            for p in range(ptr[n], ptr[n + 1]):
-                c = child[p]
-                put(g, c, row(g, c) + given * exp_minus_abs((row(v, c) - value) / T))
+            _smooth_shares(v, g, ptr, child, own, n, row(v, n), row(g, n), T)
     for n in range(middle, stop):
         if own[n] >= 0:
             put(g, own[n], row(g, own[n]) + row(g, n))
@@ -549,9 +536,11 @@ def gradient_tiles(
     for n in range(inputs, len(kind)):
         if kind[n] == INDEPENDENT:
             most = max(most, term_ptr[n + 1] - term_ptr[n])
-    before = np.empty((widest, TILE))  # products of the parts before each one of a term
-    none = np.empty((most, TILE))  # 1 - term, for each term of a node
-    others = np.empty((most, TILE))  # products of 1 - term over the other terms
+    before = np.empty(
+        (widest, TILE), values.dtype
+    )  # products of the parts before each one of a term
+    none = np.empty((most, TILE), values.dtype)  # 1 - term, for each term of a node
+    others = np.empty((most, TILE), values.dtype)  # products of 1 - term over the other terms
     for t in range(first, last):
         v, g = values[t], grads[t]
         for n in range(len(kind) - 1, inputs - 1, -1):
@@ -587,63 +576,39 @@ _WORTH_A_THREAD = 1 << 17
 
 
 @compiled
-def close_tiles(
+def run_tiles(
     first: int, last: int, keep: bool, c: Arrays, nodes: Array, x: Array, kept: Array, extra: Array,
-    out: Array, T: float, one: float, step: float,
+    out: Array, T: float, one: float, step: float, is_real: bool,
 ) -> None:  # fmt: skip
-    """Run minima and maxima on some tiles; without `keep` they share one of `kept` and `extra`."""
+    """Run the circuit on some tiles; without `keep` they share one of `kept` and `extra`."""
     for tile in range(first, last):
         v, more = kept[tile if keep else 0], extra[tile if keep else 0]
         load(x, tile * TILE, v)
-        if T > 0:
-            smooth(v, more, c, T, one, step)
+        if is_real:
+            real(v, c, x.shape[1])
         else:
-            more[: x.shape[1]] = 0
-            hard(v, more, c, one, step)
+            if T == 0:
+                more[: x.shape[1]] = 0
+            minmax(v, more, c, T, one, step)
         read(v, nodes, out, tile * TILE)
 
 
 @compiled
-def close_tiles_backward(
+def run_tiles_backward(
     first: int, last: int, c: Arrays, nodes: Array, every: Array, grad: Array, kept: Array,
-    extra: Array, out: Array, T: float,
+    extra: Array, out: Array, T: float, is_real: bool,
 ) -> None:  # fmt: skip
-    """Pass the gradients of the outputs on to the inputs, for minima and maxima."""
-    g = np.empty(kept.shape[1:], kept.dtype)
+    """Pass the gradients of the outputs on to the inputs."""
+    g = np.empty((1, *kept.shape[1:]), kept.dtype)
     for tile in range(first, last):
-        add(grad, nodes, tile * TILE, g)
-        if T > 0:
+        add(grad, nodes, tile * TILE, g[0])
+        if is_real:
+            gradient_tiles(0, 1, c, len(every), kept[tile : tile + 1], g)
+        else:
             # Steps on a cycle are taken again, which writes to its rows.
-            v = kept[tile].copy() if extra.shape[1] else kept[tile]
-            smooth_backward(v, extra[tile], g, c, T)
-        else:
-            hard_backward(kept[tile], extra[tile], g, c)
-        read(g, every, out, tile * TILE)
-
-
-@compiled
-def real_tiles(
-    first: int, last: int, keep: bool, c: Arrays, nodes: Array, x: Array, kept: Array, out: Array
-) -> None:
-    """Run sums and products on some tiles."""
-    for tile in range(first, last):
-        v = kept[tile if keep else 0]
-        load(x, tile * TILE, v)
-        real(v, c, x.shape[1])
-        read(v, nodes, out, tile * TILE)
-
-
-@compiled
-def real_tiles_backward(
-    first: int, last: int, c: Arrays, nodes: Array, every: Array, grad: Array, kept: Array,
-    grads: Array, out: Array,
-) -> None:  # fmt: skip
-    """Pass the gradients of the outputs on to the inputs, for sums and products."""
-    for tile in range(first, last):
-        add(grad, nodes, tile * TILE, grads[tile])
-    gradient_tiles(first, last, c, len(every), kept, grads)
-    for tile in range(first, last):
-        read(grads[tile], every, out, tile * TILE)
+            v = kept[tile].copy() if T > 0 and extra.shape[1] else kept[tile]
+            minmax_backward(v, extra[tile], g[0], c, T)
+        read(g[0], every, out, tile * TILE)
 
 
 def tiles(batch: int) -> tuple[int, int]:
@@ -690,11 +655,8 @@ def run(circuit: Prepared, semiring: Semiring, x: Array, *, keep: bool) -> tuple
         room, spare = kept, extra
         if not keep:
             room, spare = np.empty((1, size, TILE), x.dtype), np.empty((1, more, TILE), x.dtype)
-        if is_real:
-            real_tiles(first, last, keep, c, outputs, x, room, out)
-        else:
-            close_tiles(first, last, keep, c, outputs, x, room, spare, out, T, semiring.one,
-                        semiring.step(x.dtype))  # fmt: skip
+        run_tiles(first, last, keep, c, outputs, x, room, spare, out, T, semiring.one,
+                  semiring.step(x.dtype), is_real)  # fmt: skip
 
     share_tiles(work, count, len(c[1]))
     return out, kept, extra
@@ -707,15 +669,10 @@ def back(
     c, outputs, _, _ = circuit
     out = np.empty((len(grad), inputs), grad.dtype)
     every = np.arange(inputs, dtype=outputs.dtype)
-    is_real = semiring.name == "real"
-    grads = np.empty(kept.shape if is_real else 0, kept.dtype)
+    T, is_real = semiring.temperature, semiring.name == "real"
 
     def work(first: int, last: int) -> None:
-        if is_real:
-            real_tiles_backward(first, last, c, outputs, every, grad, kept, grads, out)
-        else:
-            close_tiles_backward(first, last, c, outputs, every, grad, kept, extra, out,
-                                 semiring.temperature)  # fmt: skip
+        run_tiles_backward(first, last, c, outputs, every, grad, kept, extra, out, T, is_real)
 
     share_tiles(work, len(kept), 2 * len(c[1]))
     return out
