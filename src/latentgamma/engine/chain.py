@@ -130,14 +130,10 @@ class Chain:
         return torch.where(p > 0, p, p + _NEARLY_ZERO).log()
 
     def log_probabilities(self, logs: Tensor, log_complements: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the log-probability of each output, and which of them may be rounding.
+        """Return the log-probability of each output (B, O), and which of them may be rounding.
 
-        Args:
-            logs: Log-probabilities of the input atoms, (B, inputs), in float64.
-            log_complements: The logarithm of one minus their probabilities.
-
-        Returns:
-            Two tensors of shape (B, outputs).
+        Both are made of the log-probabilities (B, inputs) of the input atoms and of their
+        negations.
         """
         if not len(logs):  # which an FFT refuses
             none = logs.sum(1, keepdim=True).expand(-1, len(self.outputs))
@@ -275,10 +271,7 @@ def _product(parts: Tensor) -> Tensor:
 def _tilt(logs: Tensor, shift: Tensor, target: Tensor) -> Tensor:
     """Return the θ at which each mean of a sum is close to its target, (B,).
 
-    Args:
-        logs: Log-probabilities of the values, (B, N, V).
-        shift: What each value adds, (N, V).
-        target: The sums, (B,).
+    `logs` (B, N, V) are log-probabilities of the values, `shift` (N, V) what each value adds.
     """
     possible = logs > 0.5 * _LOG_ZERO
     spread = torch.where(possible, logs, 0.0).amin((1, 2)).abs()
@@ -326,14 +319,7 @@ def _on_device(chain: Chain, what: str, device: torch.device) -> Tensor:
 def find_chain(
     program: Program, variables: Variables, outputs: Sequence[int], true: Sequence[int] = ()
 ) -> Chain | None:
-    """Return the chain that the outputs are the end of, or None.
-
-    Args:
-        program: The program.
-        variables: Its random variables.
-        outputs: The atoms whose probability is asked for.
-        true: Atoms that are true in every world.
-    """
+    """Return the chain that the outputs are the end of, or None."""
     if program.R < FEWEST_RULES or not outputs:
         return None
     layers = _layers(program, variables, outputs, true)

@@ -102,10 +102,8 @@ def circuit_of_terms(
 ) -> tuple[Circuit, Integers]:
     """Return the circuit of nodes without cycles, sorted into levels, and where each node is now.
 
-    Args:
-        inputs: the number of inputs, which are the first nodes.
-        nodes: the kind and the terms of every other node, parts before what is made of them.
-        outputs: a node, or FALSE, or TRUE.
+    `nodes` has the kind and the terms of every node but the inputs, which come first; parts come
+    before what is made of them. An output is a node, or FALSE, or TRUE.
     """
     level = [0] * inputs
     for _, terms in nodes:
@@ -152,11 +150,8 @@ def open_rules(
 ) -> OpenRules:
     """Return the rules that the outputs depend on, simplified.
 
-    Args:
-        program: any program.
-        inputs: the atoms that may be true or false.
-        outputs: the atoms to read.
-        true: atoms that are certainly true. All others are false unless a rule derives them.
+    Inputs may be true or false, the atoms `true` are, and all others are false unless a rule
+    derives them.
     """
     M = program.M
     certain, asked = np.zeros((2, M), np.bool_)
@@ -201,15 +196,8 @@ def compile_circuit(
 ) -> Circuit:
     """Return the circuit from the atoms `inputs` to the atoms `outputs`, both given as indices.
 
-    Args:
-        program: the rules, with negation or without.
-        inputs: the atoms that have an input, each once.
-        outputs: the atoms to read.
-        true: atoms that are certainly true. All other atoms without an input are false unless
-            a rule derives them.
-
-    Returns:
-        The circuit.
+    The atoms `true` are certainly true. All others without an input are false unless a rule derives
+    them.
 
     >>> from latentgamma import parse
     >>> program = parse("c :- a, b. d :- c. d :- e.")

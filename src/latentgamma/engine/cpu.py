@@ -635,11 +635,7 @@ def prepare(arrays: Sequence[Array]) -> Prepared:
 def run(circuit: Prepared, semiring: Semiring, x: Array, *, keep: bool) -> tuple[Array, ...]:
     """Return the outputs (B, O), and what `back` needs: the nodes, and their ranks or steps.
 
-    Args:
-        circuit: what `prepare` returned.
-        semiring: any but that of logarithms.
-        x: the inputs (B, I), in float32 or float64.
-        keep: whether a gradient will be asked for.
+    The inputs x (B, I) are in float32 or float64; `keep` says whether a gradient will be asked for.
     """
     c, outputs, constants, cycles = circuit
     T, count, size = semiring.temperature, -(-len(x) // TILE), len(c[8])

@@ -58,15 +58,7 @@ def kernel(function: Callable[..., None]) -> Any:
 def launch(
     kernel: Any, grid: tuple[int, ...], args: Sequence[Any], sizes: Sequence[Any], *, warps: int
 ) -> None:
-    """Launch a kernel on the device of its tensors.
-
-    Args:
-        kernel: made by `kernel`.
-        grid: how many programs.
-        args: its tensors and numbers.
-        sizes: the numbers it is compiled for.
-        warps: of each program.
-    """
+    """Launch a kernel on the device of its tensors; it is compiled for these sizes."""
     device = args[0].device.index
     if device is not None and device != torch.cuda.current_device():
         with torch.cuda.device(device):
@@ -737,12 +729,8 @@ def run(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the outputs (B, O), and for `back` the nodes, and ranks or the steps of cycles.
 
-    Args:
-        pack: the arrays of a `Schedule`, on the device.
-        sizes: what `schedule` gives with them.
-        semiring: minima and maxima, hard or smooth.
-        x: the inputs (B, I), in float32 or float64. An example with a NaN has outputs of NaN.
-        keep: whether a gradient will be asked for.
+    `pack` and `sizes` are what `schedule` gives, on the device. An example with a NaN has outputs
+    of NaN. `keep` says whether a gradient will be asked for.
     """
     rows, stages, _, nodes, count, states, sums, cycles = sizes
     batch, inputs = x.shape
@@ -800,12 +788,8 @@ def maxima(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the maxima of lists of inputs (B, O); winners and slopes for `maxima_back`.
 
-    Args:
-        pack: the arrays of `InputLists`, on the device.
-        sizes: what `input_lists` gives with them.
-        x: the inputs (B, I), in float32 or float64.
-        y: labels of the inputs and outputs, for the cross-entropy of each output instead.
-        keep: whether a gradient will be asked for.
+    `pack` and `sizes` are what `input_lists` gives, on the device. With labels `y` of the inputs
+    and outputs, the cross-entropy of each output is returned instead.
     """
     rows, count, tiles, _ = sizes
     batch, inputs = x.shape
@@ -835,13 +819,8 @@ def maxima_back(
 ) -> Tensor:
     """Return the gradient of the inputs (B, I) of `maxima`.
 
-    Args:
-        lists: the arrays and sizes of `InputLists`.
-        schedule: those of a `Schedule`, for examples with ties.
-        x: the inputs.
-        y: the labels, for a loss.
-        kept: what `maxima` gives after the outputs.
-        above: the gradient of the outputs (B, O), or of the sum of the losses (B,).
+    `lists` and `schedule` are arrays and sizes, the latter for examples with ties; `above` is the
+    gradient of the outputs (B, O), or of the sum of the losses (B,).
     """
     winner, slope = kept
     pack, (tile, count, flags, tiles) = lists
@@ -1110,16 +1089,8 @@ def run_on_cuda(
     """Return the outputs (B, *shape), or None where plain torch has to compute them.
 
     An example with a NaN among its scores has outputs of NaN: to raise an exception would mean to
-    wait for the device.
-
-    Args:
-        plans: the rows of the inputs and outputs; no rules of one node are independent. After it
-            the same with negations of the outputs, where log-odds are read.
-        tensors: the inputs, each (B, *shape), of one dtype and device.
-        from_logits: whether the inputs are log-odds and scores.
-        logits: whether logarithms are read of the outputs.
-        tolerance: how far from one the values of a group may sum up.
-        again: computes the same from the tensors in a way that can be differentiated twice.
+    wait for the device. `plans` has the pass, in which no rules of one node are independent, and
+    after it the same with negations of the outputs, where log-odds are read. See `FusedPass.run`.
     """
     plan, device = plans[0], tensors[0].device
     with torch.no_grad():

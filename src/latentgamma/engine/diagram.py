@@ -86,11 +86,8 @@ def compile_diagram(
 ) -> Diagram | None:
     """Return the diagram of clauses of non-zero literals ±(label + 1), or None beyond the budget.
 
-    Args:
-        clauses: the clauses; every label below `labels` is in one of them.
-        labels: the number of labels.
-        budget: the largest number of edges.
-        progress: called now and then with a text, the edges so far and the budget.
+    Every label is in a clause. The budget is the largest number of edges; `progress` is called now
+    and then with a text, the edges so far and the budget.
 
     Raises:
         ProgramError: if no assignment satisfies the clauses.

@@ -125,14 +125,7 @@ def relevant_rules(
     outputs: Sequence[int],
     true: Sequence[int] = (),
 ) -> RelevantRules:
-    """Return the rules that the outputs depend on, simplified.
-
-    Args:
-        program: The program.
-        variables: Its random variables.
-        outputs: The atoms whose probability is asked for.
-        true: Atoms that are true in every world, besides those that rules derive.
-    """
+    """Return the rules that the outputs depend on, simplified; `true` atoms hold in every world."""
     M = program.M
     fed = np.zeros(M, np.bool_)
     fed[variables.atoms] = True
@@ -669,12 +662,9 @@ class PassProof:
         *,
         complements: bool = False,
     ) -> SumProduct:
-        """Return the arrays of an exact pass.
+        """Return an exact pass for outputs that are not refused, or are in a table.
 
-        Args:
-            outputs: Atoms that are not refused, or are in a table.
-            tables: The truth of some outputs in all worlds, instead of their rules.
-            complements: Whether to compute the negations of the outputs too.
+        With `complements` it computes the negations of the outputs too.
         """
         key, check = (*outputs, *tables, complements), self._check
         if key not in self._built:

@@ -91,11 +91,8 @@ def lists_on(circuit: Circuit, device: torch.device) -> tuple[Tensor, Sequence[i
 def run(circuit: Circuit, semiring: Semiring, inputs: Tensor, *, plain: bool = False) -> Tensor:
     """Return the outputs (B, O) of a batch of inputs (B, I), differentiable.
 
-    Args:
-        circuit: between which inputs and outputs.
-        semiring: what sums, products and negations are.
-        inputs: on the scale of the semiring; what is not float32 or float64 is computed in float32.
-        plain: whether to do without compiled code.
+    The inputs are on the scale of the semiring; what is not float32 or float64 is computed in
+    float32. `plain` does without compiled code.
     """
     if inputs.dtype not in (torch.float32, torch.float64):
         return run(circuit, semiring, inputs.float(), plain=plain).to(inputs.dtype)
@@ -222,7 +219,7 @@ class MinMax(nn.Module):
         values: bool = False,
         plain: bool = False,
     ) -> Tensor:
-        """Return the outputs (B, O) of a batch of inputs (B, I).
+        """Return the outputs (B, O) of a batch of inputs (B, I), on their scale.
 
         Args:
             inputs: log-odds, or values.
@@ -230,9 +227,6 @@ class MinMax(nn.Module):
             hard: whether the temperature is 0, where it is a tensor that must not be read.
             values: whether the inputs are values between 0 and 1, which must be hard.
             plain: whether to do without compiled code this time.
-
-        Returns:
-            The outputs on the scale of the inputs.
         """
         if hard is None:
             hard = float(temperature) == 0

@@ -218,13 +218,10 @@ def differentiable(
     again: Callable[[Sequence[Tensor]], Tensor],
     tensors: Sequence[Tensor],
 ) -> Tensor:
-    """Return a result that was computed from tensors, with its gradient.
+    """Return a result that code outside of torch has computed from tensors, with its gradient.
 
-    Args:
-        result: what code outside of torch has computed.
-        gradients: from the gradient of the result to those of the tensors that require one.
-        again: computes the same from the tensors in torch, for second derivatives.
-        tensors: the inputs.
+    `gradients` leads from the gradient of the result to those of the tensors that require one, and
+    `again` computes the result in torch, for second derivatives.
     """
     return _Fused.apply(result, gradients, again, *tensors)  # type: ignore[no-any-return,no-untyped-call]
 
@@ -265,11 +262,8 @@ def label_loss(
 ) -> Tensor | None:
     """Return the max-constraint loss of each example (B,), or None where plain torch computes it.
 
-    Args:
-        circuit: from the log-odds of the labels to their scores, hard.
-        odds: (B, labels).
-        labels: 0 and 1, (B, labels).
-        again: computes the same from the log-odds in a way that can be differentiated twice.
+    The circuit leads from the log-odds of the labels to their scores, hard; `again` computes the
+    same from the log-odds in a way that can be differentiated twice.
     """
     if torch.compiler.is_compiling() or not on_triton(odds) or not are_plain(odds):
         return None
@@ -315,14 +309,9 @@ def fuse_pass(
 ) -> FusedPass:
     """Return the pass with a row for each input.
 
-    Args:
-        passed: What the pass computes.
-        places: The places of the columns of each tensor among the atoms of the variables.
-        widths: How many columns of a tensor form a group; 1 for independent facts.
-        constants: The places of inputs that are the same in every example, and their values.
-        logarithms: LOG or LOG_ODDS for each output.
-        shape: The shape of the outputs of one example.
-        with_complements: Makes the same pass with nodes for the negations of the outputs.
+    `places` are those of the columns of each tensor among the atoms of the variables, and `widths`
+    how many columns of it form a group; `constants` are the places and values of inputs that are
+    the same in every example.
     """
     row: dict[int, int] = {}
     none: dict[int, int] = {}

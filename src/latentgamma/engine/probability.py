@@ -54,15 +54,7 @@ def world_table(
     outputs: Sequence[int],
     true: Sequence[int] = (),
 ) -> WorldTable:
-    """Return the table of the outputs over the worlds of the variables in `used`.
-
-    Args:
-        program: The program.
-        variables: Its random variables.
-        used: The variables that the outputs depend on.
-        outputs: The atoms to read.
-        true: Atoms that are true in every world.
-    """
+    """Return the table of the outputs over the worlds of the variables in `used`."""
     sizes = [variables.sizes[v] for v in used]
     worlds = int(np.prod(sizes, dtype=np.int64)) if sizes else 1
     holds = np.empty((worlds, len(outputs)), np.bool_)
@@ -125,14 +117,7 @@ def sampled_probabilities(
 ) -> Tensor:
     """Return estimates of the probabilities of the outputs, shape (B, outputs), in float64.
 
-    Args:
-        program: The program.
-        variables: Its random variables.
-        outputs: The atoms whose probability is estimated.
-        inputs: Probabilities of all input atoms, shape (B, inputs).
-        worlds: How many worlds are drawn for each example; at least two.
-        generator: The source of randomness.
-        true: Atoms that are true in every world.
+    `inputs` (B, inputs) are probabilities; at least two worlds are drawn for each example.
     """
     drawn = draw_worlds(variables, inputs, worlds, generator)
     return _Estimate.apply(program, variables, outputs, true, inputs, drawn)  # type: ignore[no-any-return,no-untyped-call]
@@ -165,12 +150,7 @@ def close_worlds(
 ) -> Tensor:
     """Return which outputs hold in each world, shape (N, outputs), on the device of the worlds.
 
-    Args:
-        program: The program.
-        variables: Its random variables.
-        drawn: The truth of the input atoms in each world, shape (N, inputs).
-        outputs: The atoms to read.
-        true: Atoms that are true in every world.
+    `drawn` (N, inputs) is the truth of the input atoms in each world.
     """
     N = len(drawn)
     if not drawn.is_cuda:
@@ -249,14 +229,8 @@ def _changes(
 ) -> Tensor:
     """Return the slopes of inputs of probability 0, or of facts of probability 1. (pairs,).
 
-    Args:
-        close: The outputs that hold in worlds, from (N, inputs) to (N, outputs).
-        variables: The random variables.
-        drawn: The sampled worlds, (B, S, inputs).
-        f: The weighted outputs in them, (B, S).
-        grad_out: The weights of the outputs, (B, outputs).
-        inputs: The probabilities of the inputs, (B, inputs).
-        pairs: Examples and inputs, (pairs, 2).
+    `close` returns the outputs of worlds, `f` (B, S) are the weighted outputs in the sampled ones,
+    and `pairs` (pairs, 2) are examples and inputs.
     """
     example, place = pairs.unbind(1)
     groups = torch.tensor(_first_and_last(variables), device=drawn.device)  # (inputs, 2)
@@ -315,7 +289,7 @@ def likely_proofs(
     most: int = 5,
     budget: int = 200_000,
 ) -> tuple[LikelyProof, ...]:
-    """Return the most likely proofs of an atom, the likeliest first.
+    """Return the `most` likeliest proofs of an atom, the likeliest first.
 
     Args:
         program: The program.
@@ -525,11 +499,8 @@ class ProbabilityMethods:
     ) -> Tensor:
         """Return the probability of each output, shape (B, outputs), in float64.
 
-        Args:
-            inputs: Probabilities of the input atoms in the order of `variables.atoms`, (B, n).
-            worlds: Worlds drawn for each example, where an output is sampled.
-            generator: The source of randomness for them.
-            complements: One minus the inputs, where it is known to more digits.
+        `inputs` (B, n) are in the order of `variables.atoms`; `complements` is one minus them,
+        where that is known to more digits.
         """
         if self.chain is not None:
             rest = 1 - inputs.double() if complements is None else complements
@@ -563,12 +534,7 @@ class ProbabilityMethods:
     ) -> tuple[Tensor, Tensor]:
         """Return the probabilities and their standard errors, each (B, outputs), no gradients.
 
-        Args:
-            inputs: Probabilities of the input atoms, (B, n).
-            worlds: Worlds drawn for each example at first.
-            generator: The source of randomness.
-            error: Draw more worlds for the examples with a larger standard error than this.
-            most_worlds: The most worlds of an example.
+        More worlds are drawn for the examples with a larger standard error than `error`.
         """
         with torch.no_grad():
             value = self.probabilities(inputs, worlds, generator)
@@ -605,12 +571,8 @@ class ProbabilityMethods:
     ) -> Tensor:
         """Return the log-probability of each output, also where it underflows as a number.
 
-        Args:
-            log_inputs: Log-probabilities of the input atoms, (B, n).
-            worlds: Worlds drawn for each example, where an output is sampled.
-            generator: The source of randomness for them.
-            log_complements: The logarithm of one minus their probabilities, where it is known
-                to more digits.
+        `log_complements` are those of the negations of the inputs, where they are known to more
+        digits.
         """
         logs = log_inputs.double()
         if log_complements is None:
@@ -654,10 +616,7 @@ class ProbabilityMethods:
     ) -> Tensor:
         """Return the log-odds of each output, (B, outputs), also where it is almost certain.
 
-        Args:
-            logs: What `log_probabilities` returned.
-            log_inputs: Log-probabilities of the input atoms, (B, n).
-            log_complements: The logarithm of one minus their probabilities.
+        `logs` is what `log_probabilities` returned for these inputs.
         """
         odds = log_odds_of_log(logs)
         if self.chain is not None:

@@ -130,13 +130,7 @@ def _stages(circuit: Circuit, device: torch.device) -> list[tuple[int, list[Node
 
 
 def run(circuit: Circuit, semiring: Semiring, inputs: Tensor) -> Tensor:
-    """Return the outputs (B, O) of a batch of inputs (B, I), differentiable.
-
-    Args:
-        circuit: between which inputs and outputs.
-        semiring: what sums and products are.
-        inputs: values on the scale of the semiring.
-    """
+    """Return the outputs (B, O) of a batch of inputs (B, I), on the scale of the semiring."""
     values = node_values(circuit, semiring, inputs)
     ends = [values.new_full((len(values), 1), end) for end in (semiring.false, semiring.true)]
     return torch.cat((values, *ends), 1)[:, output_columns(circuit, values.device)]

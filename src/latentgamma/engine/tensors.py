@@ -33,9 +33,7 @@ def hold(values: Tensor, low: float | None = None, high: float | None = None) ->
 def held_log(values: Tensor, least: float | None = None) -> Tensor:
     """Return the logarithm, that of `least` with a finite slope where a value is smaller.
 
-    Args:
-        values: Numbers from 0 on.
-        least: By default the least normal number.
+    By default `least` is the least normal number.
     """
     return hold(values, torch.finfo(values.dtype).tiny if least is None else least).log()
 
@@ -43,10 +41,7 @@ def held_log(values: Tensor, least: float | None = None) -> Tensor:
 def log_complement(logs: Tensor, most: float = -_TINY) -> Tensor:
     """Return log(1 - exp(x)), accurate for x near 0 and for very negative x.
 
-    Args:
-        logs: Log-probabilities.
-        most: What is larger has the value and the slope of this; with a number below 0 both are
-            finite.
+    What is above `most` has the value and the slope of that; with a number below 0 both are finite.
     """
     held = torch.where(logs > most, hold(logs, high=most), logs)
     near = held > -math.log(2)

@@ -126,9 +126,8 @@ class EvidenceDiagram(nn.Module):
     def forward(self, odds: Tensor) -> Tensor:
         """Return the log-odds of the outputs (B, O) given the evidence.
 
-        Args:
-            odds: of the inputs in the order of the variables, (B, I): the log-odds of facts, and
-                the log-probabilities of the atoms of groups.
+        `odds` (B, I) has the log-odds of facts and the log-probabilities of the atoms of groups, in
+        the order of the variables.
 
         Raises:
             StateError: if the evidence has probability zero in an example.
@@ -218,11 +217,7 @@ def evidence_diagram(
 def input_log_odds(values: Tensor, facts: int, *, certain: bool = True) -> Tensor:
     """Return the log-odds of facts and the log-probabilities of the atoms of groups, (B, I).
 
-    Args:
-        values: the probabilities in the order of the variables, (B, I); those of a group have
-            the sum one.
-        facts: how many of them are facts.
-        certain: whether inputs at 0 and 1 are certain, or almost.
+    The probabilities of a group have the sum one. Inputs at 0 and 1 are certain, or almost.
     """
     none = torch.cat([1 - values[:, :facts], torch.ones_like(values[:, facts:])], 1)
     yes, no = ((part + torch.where(part <= 0, _NEARLY_ZERO, 0.0)).log() for part in (values, none))

@@ -254,11 +254,8 @@ def flat_values(
 ) -> Tensor:
     """Return the values of a group's tensor, or their log-odds. (B, *shape) -> (B, n).
 
-    Args:
-        group: the atoms.
-        tensor: their values, their log-odds, or scores of a softmax.
-        from_logits: whether these are log-odds or scores.
-        as_odds: whether they are checked, and scores are log-odds already.
+    `from_logits` says that these are log-odds or scores of a softmax; `as_odds` that they are
+    checked, and scores are log-odds already.
 
     Raises:
         StateError: if values are NaN, outside [0, 1], or no distribution.

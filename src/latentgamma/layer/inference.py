@@ -54,9 +54,7 @@ if TYPE_CHECKING:
 def conditioned(joint: Tensor, *, sampled: bool = False) -> Tensor:
     """Return the probability of each output given the evidence, (B, O).
 
-    Args:
-        joint: the probability of the evidence, and of each output together with it, (B, 1 + O).
-        sampled: whether that of the evidence is an estimate.
+    `joint` (B, 1 + O) is the probability of the evidence, and of each output together with it.
 
     Raises:
         StateError: if the evidence has probability zero in an example.
@@ -294,14 +292,8 @@ class ProbabilitySemantics(Semantics):
     ) -> Tensor | None:
         """Return the outputs in one compiled step, or None where that is not possible.
 
-        They have the shape (B, *shape) of their group where there is one, otherwise (B, O).
-
-        Args:
-            tensors: the inputs of the groups, each (B, *shape).
-            from_logits: whether they are log-odds and scores.
-            logits: whether to return log-odds, and log-probabilities for `Categorical` outputs.
-            watch: called where a gradient arrives and that of the inputs is zero.
-            again: computes the same in plain torch, for second derivatives.
+        They have the shape (B, *shape) of their group where there is one, otherwise (B, O). See
+        `FusedPass.run`.
         """
         dtype, chain = tensors[0].dtype, self.methods.chain
         if self._make_fused is not None and chain is not None:
@@ -466,10 +458,6 @@ class ProbabilitySemantics(Semantics):
         """Return the probability of the evidence, and of each output together with it. (B, 1 + O).
 
         Without evidence the first is one. Both are linear in the distribution of each variable.
-
-        Args:
-            facts: the inputs as in `forward`, (B, I).
-            from_logits: whether they are log-odds.
         """
         values = self.in_order(facts, from_logits=from_logits).double()
         if not self.has_evidence:
@@ -480,8 +468,7 @@ class ProbabilitySemantics(Semantics):
     def estimate(self, values: Tensor) -> tuple[Tensor, Tensor]:
         """Return the probabilities of the outputs and their standard errors, each (B, O).
 
-        Args:
-            values: the probabilities of the inputs in the order of the variables, (B, I).
+        `values` (B, I) are the probabilities of the inputs in the order of the variables.
         """
         return self.methods.estimate(
             values,
@@ -532,12 +519,6 @@ def input_posterior(
     The probability of the atom is linear in each variable: P = Σ_k p_k c_k + c_0 with c_k its
     derivative, so that P(value k | atom) = p_k (c_k + c_0) / P. The values of a fact are that it is
     true and that it is false.
-
-    Args:
-        semantics: that of the layer.
-        facts: the inputs as in `forward`, (B, I).
-        atom: the atom.
-        from_logits: whether they are log-odds.
 
     Raises:
         ModelError: if the probability of the atom is not computed exactly.

@@ -73,15 +73,10 @@ def solve(
     some: int = 10,
     budget: int = 2_000_000,
 ) -> Solutions:
-    """Return how many assignments satisfy all constraints.
+    """Return how many assignments satisfy all constraints with a sum of costs of at most `slack`.
 
-    Args:
-        sizes: The number of values of each variable.
-        truth: The true value of each variable.
-        constraints: The tuples that are allowed, with their costs.
-        slack: The largest sum of costs.
-        some: How many assignments other than the truth are returned.
-        budget: The number of nodes that the search may visit.
+    Variable v has `sizes[v]` values. At most `some` assignments other than the truth are returned;
+    `budget` is the number of nodes that the search may visit.
     """
     merged: dict[tuple[int, ...], dict[tuple[int, ...], float]] = {}
     for constraint in constraints:
@@ -665,10 +660,8 @@ class _Task:
     ) -> list[Constraint]:
         """Return what each example allows under the rules of a program.
 
-        Args:
-            program: the rules.
-            losses: the log-loss of each output being false and true, of each example, (N, O, 2);
-                None where labels are certain.
+        `losses` (N, O, 2) are log-losses of each output being false and true; None where labels are
+        certain.
         """
         outputs_of = self.outputs_of(program)
         return [
