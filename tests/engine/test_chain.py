@@ -252,7 +252,10 @@ def test_what_is_no_chain_is_not_run_as_one(rules: str) -> None:
 
 @pytest.mark.parametrize(
     ("step", "kind"),
-    [(lambda i, s, v: (s + v) % 2, "matrices of up to 2 states"), (lambda i, s, v: max(s, v), "matrices")],
+    [
+        (lambda i, s, v: (s + v) % 2, "matrices of up to 2 states"),
+        (lambda i, s, v: max(s, v), "matrices"),
+    ],
 )
 def test_gradients_are_right_where_a_value_is_certain(step: Step, kind: str) -> None:
     program, last = automaton(4, 3, step, label=False)

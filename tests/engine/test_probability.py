@@ -166,7 +166,7 @@ def test_the_fused_pass_agrees_with_tables(
             inference=lg.Inference(method=method),
         )
         if not fused:
-            layer.rules._fused = None
+            layer.rules._can_fuse = False
         for batch in (1, 16, 37):
             given.manual_seed(batch)
             scores = {

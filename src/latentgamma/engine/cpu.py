@@ -196,7 +196,7 @@ def minmax(v: Array, extra: Array, c: Arrays, T: float, one: float, step: float)
     `extra` gets the ranks of hard values unless it is empty, those of inputs being given; or a row
     for each cycle of smooth values, the steps it took.
     """
-    ptr, child, _, stage, kind, middle = c[:6]
+    ptr, child, own, stage, kind, middle = c[:6]
     ranked, cycle = T == 0 and len(extra) > 0, 0
     for s in range(len(kind)):
         start, stop = stage[s], stage[s + 1]
@@ -213,25 +213,18 @@ def minmax(v: Array, extra: Array, c: Arrays, T: float, one: float, step: float)
                 extra[start:stop] = 0
         elif T > 0:
             _fill_smooth(v, c, start, stop, kind[s] == PRODUCTS, T)
+        elif kind[s] == PRODUCTS:
+            for n in range(start, stop):
+                if ranked:
+                    _minimum(v, extra, ptr, child, n)
+                else:
+                    put(v, n, _least(v, ptr, child, n))
         else:
-            _fill(v, extra, c, start, stop, kind[s] == PRODUCTS, ranked)
-
-
-@compiled
-def _fill(
-    v: Array, rank: Array, c: Arrays, start: int, stop: int, least: bool, ranked: bool
-) -> None:
-    """Fill the rows of hard nodes that do not depend on each other."""
-    ptr, child, own = c[:3]
-    for n in range(start, stop):
-        if ranked and least:
-            _minimum(v, rank, ptr, child, n)
-        elif ranked:
-            _maximum(v, rank, ptr, child, own, n)
-        elif least:
-            put(v, n, _least(v, ptr, child, n))
-        else:
-            put(v, n, _hard_maximum(v, ptr, child, own, n))
+            for n in range(start, stop):
+                if ranked:
+                    _maximum(v, extra, ptr, child, own, n)
+                else:
+                    put(v, n, _hard_maximum(v, ptr, child, own, n))
 
 
 @compiled
@@ -289,7 +282,8 @@ def _smooth_cycle(
     while True:
         t += 1
         moved = row_of(v, 0.0)
-        _fill(v, fresh, c, start, middle, True, False)
+        for n in range(start, middle):
+            put(v, n, _least(v, ptr, child, n))
         for n in range(middle, stop):
             after = _hard_maximum(v, ptr, child, own, n)
             moved = where_equal(after, row(v, n), moved, 1.0)
@@ -305,31 +299,26 @@ def _smooth_cycle(
         _sweep(v, fresh, steps[cycle : cycle + 1], t, c, start, middle, T)
 
 
-@inlined
-def _tied(
-    v: Array, rank: Array, c: int, value: Rows, near: Rows, is_sum: bool, share: Rows
-) -> Rows:
-    """Return the share of a child in the lanes where it decides the value, else 0."""
-    share = where_equal(row(v, c), value, share, 0.0)
-    return where_equal(row(rank, c), near, share, 0.0) if is_sum else share
-
-
-@inlined
-def _hard_shares(
-    v: Array, rank: Array, g: Array, ptr: Array, child: Array, own: Array, n: int, is_sum: bool
-) -> None:
-    """Divide the gradient of a node among the children that decide it."""
-    value, given, near, count = row(v, n), row(g, n), row(rank, n) - 1.0, row_of(v, 0.0)
-    if own[n] >= 0:
-        itself = where_equal(row(rank, n), float(LAST), given, 0.0)
-        put(g, own[n], row(g, own[n]) + itself)
-        given = given - itself
-    for p in range(ptr[n], ptr[n + 1]):
-        count = count + _tied(v, rank, child[p], value, near, is_sum, row_of(v, 1.0))
-    part = given / where_above(count, 0.5, count, row_of(v, 1.0))
-    for p in range(ptr[n], ptr[n + 1]):
-        x = child[p]
-        put(g, x, row(g, x) + _tied(v, rank, x, value, near, is_sum, part))
+@compiled
+def _hard_shares(v: Array, rank: Array, g: Array, c: Arrays, start: int, stop: int) -> None:
+    """Divide the gradient of maxima among the children that decide them."""
+    ptr, child, own = c[:3]
+    for n in range(stop - 1, start - 1, -1):
+        value, given, count = row(v, n), row(g, n), row_of(v, 0.0)
+        if own[n] >= 0:
+            itself = where_equal(row(rank, n), float(LAST), given, 0.0)
+            put(g, own[n], row(g, own[n]) + itself)
+            given = given - itself
+        near = row(rank, n) - 1.0
+        for p in range(ptr[n], ptr[n + 1]):
+            x = child[p]
+            tied = where_equal(row(v, x), value, row_of(v, 1.0), 0.0)
+            count = count + where_equal(row(rank, x), near, tied, 0.0)
+        part = given / where_above(count, 0.5, count, row_of(v, 1.0))
+        for p in range(ptr[n], ptr[n + 1]):
+            x = child[p]
+            tied = where_equal(row(v, x), value, part, 0.0)
+            put(g, x, row(g, x) + where_equal(row(rank, x), near, tied, 0.0))
 
 
 @inlined
@@ -374,10 +363,15 @@ def minmax_backward(v: Array, extra: Array, g: Array, c: Arrays, T: float) -> No
                     _smooth_shares(v, g, ptr, child, own, n, row(v, n), row(g, n), T)
         elif kind[s] == PRODUCTS:
             for n in range(stop - 1, start - 1, -1):
-                _hard_shares(v, extra, g, ptr, child, own, n, False)
+                value, count = row(v, n), row_of(v, 0.0)
+                for p in range(ptr[n], ptr[n + 1]):
+                    count = count + where_equal(row(v, child[p]), value, row_of(v, 1.0), 0.0)
+                part = row(g, n) / count
+                for p in range(ptr[n], ptr[n + 1]):
+                    x = child[p]
+                    put(g, x, row(g, x) + where_equal(row(v, x), value, part, 0.0))
         else:
-            for n in range(stop - 1, start - 1, -1):
-                _hard_shares(v, extra, g, ptr, child, own, n, True)
+            _hard_shares(v, extra, g, c, start, stop)
 
 
 @compiled

@@ -28,6 +28,8 @@ from latentgamma.engine.simd import (
 from latentgamma.program.compilation import share_parts
 
 Array: TypeAlias = Any
+#: Those of a diagram, in the order of `_STRUCTURE` in `diagram_torch.py`.
+Arrays: TypeAlias = Any
 Rows: TypeAlias = Any
 
 
@@ -65,10 +67,9 @@ def _weights(h: Array, w: Array, p: Array) -> None:
 
 
 @compiled
-def _up(
-    w: Array, v: Array, s: Array, label: Array, is_open: Array, ptr: Array, child: Array
-) -> None:
+def _up(w: Array, v: Array, s: Array, d: Arrays) -> None:
     """Fill the log-probability of each node, and the share of each branch in it."""
+    label, is_open, ptr, child = d[:4]
     for n in range(len(label)):
         if is_open[2 * n] and is_open[2 * n + 1]:
             no = _total(w, v, label, ptr, child, n, 0)
@@ -86,11 +87,9 @@ def _up(
 
 
 @compiled
-def _down(
-    s: Array, f: Array, q: Array, r: Array, label: Array, is_open: Array,
-    ptr: Array, child: Array, free_ptr: Array, free: Array, root: Array,
-) -> None:  # fmt: skip
+def _down(s: Array, f: Array, q: Array, r: Array, d: Arrays) -> None:
     """Fill the probability of each node, of each decided sign (q) and of being free (r)."""
+    label, is_open, ptr, child, free_ptr, free, root = d
     for n in range(f.shape[0]):
         put(f, n, row_of(f, 0.0))
     for i in range(r.shape[0]):
@@ -129,16 +128,28 @@ def _log_odds(q: Array, h: Array) -> None:
 
 @compiled
 def _adjoint(
-    h: Array, p: Array, q: Array, r: Array, s: Array, f: Array, grad: Array,
-    aq: Array, ar: Array, af: Array, at: Array, av: Array, aw: Array, label: Array,
-    is_open: Array, ptr: Array, child: Array, free_ptr: Array, free: Array,
-) -> None:  # fmt: skip
+    h: Array,
+    p: Array,
+    q: Array,
+    r: Array,
+    s: Array,
+    f: Array,
+    grad: Array,
+    aq: Array,
+    ar: Array,
+    af: Array,
+    at: Array,
+    av: Array,
+    aw: Array,
+    d: Arrays,
+) -> None:
     """Replace the gradient of the log-odds that come out by that of those that go in.
 
     `aq`, `ar`, `af`, `at`, `av` and `aw` are adjoints: of q, r, f, the totals of the branches, the
     nodes and w. Each is multiplied by the value it belongs to before it is added up, so that a large
     one, of a small probability, does no harm.
     """
+    label, is_open, ptr, child, free_ptr, free = d[:6]
     for i in range(grad.shape[0]):
         g = row(grad, i)
         yes, no = g / row(q, 2 * i + 1), row_of(h, 0.0) - g / row(q, 2 * i)
@@ -198,10 +209,9 @@ def _costs(h: Array, w: Array) -> None:
 
 
 @compiled
-def _up_best(
-    w: Array, v: Array, s: Array, label: Array, is_open: Array, ptr: Array, child: Array
-) -> None:
+def _up_best(w: Array, v: Array, s: Array, d: Arrays) -> None:
     """Fill the value of the best choice below each node, and what each branch is worse by."""
+    label, is_open, ptr, child = d[:4]
     for n in range(len(label)):
         no = row_of(v, NEVER)
         yes = row_of(v, NEVER)
@@ -216,11 +226,9 @@ def _up_best(
 
 
 @compiled
-def _down_best(
-    w: Array, s: Array, f: Array, q: Array, label: Array, is_open: Array,
-    ptr: Array, child: Array, free_ptr: Array, free: Array, root: Array,
-) -> None:  # fmt: skip
+def _down_best(w: Array, s: Array, f: Array, q: Array, d: Arrays) -> None:
     """Fill how much worse the best choice is that has each sign of each label (q)."""
+    label, is_open, ptr, child, free_ptr, free, root = d
     never = row_of(f, -NEVER)
     for n in range(f.shape[0]):
         put(f, n, never)
@@ -253,11 +261,9 @@ def _difference(q: Array, h: Array) -> None:
 
 
 @compiled
-def _walk(
-    h: Array, s: Array, out: Array, first: int, stack: Array, label: Array, is_open: Array,
-    ptr: Array, child: Array, free_ptr: Array, free: Array, root: Array,
-) -> None:  # fmt: skip
+def _walk(h: Array, s: Array, out: Array, first: int, stack: Array, d: Arrays) -> None:
     """Follow the best branches from the roots down; where both are as good, the false one."""
+    label, is_open, ptr, child, free_ptr, free, root = d
     for lane in range(min(TILE, out.shape[0] - first)):
         size = 0
         for i in range(len(root)):
@@ -283,19 +289,17 @@ def _walk(
 
 @compiled
 def _marginals_of_tiles(
-    x: Array, first: int, last: int, total: Array, share: Array, odds: Array,
-    label: Array, is_open: Array, ptr: Array, child: Array, free_ptr: Array, free: Array,
-    root: Array,
-) -> None:  # fmt: skip
-    L, N = x.shape[1], len(label)
+    x: Array, first: int, last: int, total: Array, share: Array, odds: Array, d: Arrays
+) -> None:
+    L, N, root = x.shape[1], len(d[0]), d[6]
     h, r = np.empty((L, TILE)), np.empty((L, TILE))
     w, p, q = np.empty((2 * L, TILE)), np.empty((2 * L, TILE)), np.empty((2 * L, TILE))
     v, f, s = np.empty((N, TILE)), np.empty((N, TILE)), np.empty((2 * N, TILE))
     for tile in range(first * TILE, last * TILE, TILE):
         load(x, tile, h)
         _weights(h, w, p)
-        _up(w, v, s, label, is_open, ptr, child)
-        _down(s, f, q, r, label, is_open, ptr, child, free_ptr, free, root)
+        _up(w, v, s, d)
+        _down(s, f, q, r, d)
         _posterior(p, q, r)
         _log_odds(q, h)
         _store(h, odds, tile)
@@ -308,11 +312,9 @@ def _marginals_of_tiles(
 
 @compiled
 def _gradients_of_tiles(
-    x: Array, grad: Array, first: int, last: int, out: Array,
-    label: Array, is_open: Array, ptr: Array, child: Array, free_ptr: Array, free: Array,
-    root: Array,
-) -> None:  # fmt: skip
-    L, N = x.shape[1], len(label)
+    x: Array, grad: Array, first: int, last: int, out: Array, d: Arrays
+) -> None:
+    L, N = x.shape[1], len(d[0])
     h, r, g = np.empty((L, TILE)), np.empty((L, TILE)), np.empty((L, TILE))
     w, p, q = np.empty((2 * L, TILE)), np.empty((2 * L, TILE)), np.empty((2 * L, TILE))
     v, f, s = np.empty((N, TILE)), np.empty((N, TILE)), np.empty((2 * N, TILE))
@@ -322,43 +324,36 @@ def _gradients_of_tiles(
         load(x, tile, h)
         load(grad, tile, g)
         _weights(h, w, p)
-        _up(w, v, s, label, is_open, ptr, child)
-        _down(s, f, q, r, label, is_open, ptr, child, free_ptr, free, root)
+        _up(w, v, s, d)
+        _down(s, f, q, r, d)
         _posterior(p, q, r)
-        _adjoint(
-            h, p, q, r, s, f, g, aq, ar, af, at, av, aw,
-            label, is_open, ptr, child, free_ptr, free,
-        )  # fmt: skip
+        _adjoint(h, p, q, r, s, f, g, aq, ar, af, at, av, aw, d)
         _store(g, out, tile)
 
 
 @compiled
-def _best_of_tiles(
-    x: Array, first: int, last: int, odds: Array, model: Array,
-    label: Array, is_open: Array, ptr: Array, child: Array, free_ptr: Array, free: Array,
-    root: Array,
-) -> None:  # fmt: skip
-    L, N = x.shape[1], len(label)
+def _best_of_tiles(x: Array, first: int, last: int, odds: Array, model: Array, d: Arrays) -> None:
+    L, N = x.shape[1], len(d[0])
     h, w, q = np.empty((L, TILE)), np.empty((2 * L, TILE)), np.empty((2 * L, TILE))
     v, f, s = np.empty((N, TILE)), np.empty((N, TILE)), np.empty((2 * N, TILE))
     stack = np.empty(N + 1, np.int64)
     for tile in range(first * TILE, last * TILE, TILE):
         load(x, tile, h)
         _costs(h, w)
-        _up_best(w, v, s, label, is_open, ptr, child)
-        _walk(h, s, model, tile, stack, label, is_open, ptr, child, free_ptr, free, root)
+        _up_best(w, v, s, d)
+        _walk(h, s, model, tile, stack, d)
         if len(odds):
-            _down_best(w, s, f, q, label, is_open, ptr, child, free_ptr, free, root)
+            _down_best(w, s, f, q, d)
             _difference(q, h)
             _store(h, odds, tile)
 
 
 def _run(kernel: Any, structure: Sequence[Tensor], batch: int, before: Any, after: Any) -> None:
     """Run a kernel over all tiles, on the threads of torch."""
-    arrays = [part.numpy() for part in structure]
+    arrays = tuple(part.numpy() for part in structure)
     tiles = -(-batch // TILE)
     share_parts(
-        lambda first, last: kernel(*before, first, last, *after, *arrays),
+        lambda first, last: kernel(*before, first, last, *after, arrays),
         tiles,
         torch.get_num_threads() if tiles > 3 else 1,
     )

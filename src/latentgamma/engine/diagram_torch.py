@@ -71,21 +71,18 @@ class DiagramPasses(nn.Module):
 
     def log_partition(self, x: Tensor) -> Tensor:
         """Return log P(C) of independent labels with these log-odds. (B, L) -> (B,)."""
-        wide = _wide(x)
-        if self._fast(wide):
-            found: tuple[Tensor, ...] = diagram_marginals(wide, self._structure(), self._levels)
-        else:
-            found = self._sums(wide)
-        return found[0].to(x.dtype)
+        return self._marginals(x)[0].to(x.dtype)
 
     def marginals(self, x: Tensor) -> Tensor:
         """Return the log-odds of P(a | C) for every label. (B, L) -> (B, L)."""
+        return self._marginals(x)[2].to(x.dtype)
+
+    def _marginals(self, x: Tensor) -> tuple[Tensor, ...]:
         wide = _wide(x)
-        if self._fast(wide):
-            found: tuple[Tensor, ...] = diagram_marginals(wide, self._structure(), self._levels)
-        else:
-            found = self._sums(wide)
-        return found[2].to(x.dtype)
+        if not self._fast(wide):
+            return self._sums(wide)
+        found: tuple[Tensor, ...] = diagram_marginals(wide, self._structure(), self._levels)
+        return found
 
     def best(self, x: Tensor, *, scores: bool = True) -> tuple[Tensor, Tensor]:
         """Return the max-marginals and the best model of log-odds. (B, L) -> (B, L), (B, L).

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Generator, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
@@ -248,20 +248,11 @@ def _each(buildings: Iterable[_Building]) -> _Building:
 class _Builder:
     """Nodes by literal. The negation of the input -1 - i is -1 - (M + i)."""
 
-    def __init__(
-        self,
-        variables: Variables,
-        rules: RelevantRules,
-        independent: Mapping[int, bool],
-        support: Callable[[int], int],
-        exclude: Callable[[int, int], bool],
-    ) -> None:
-        self._variables = variables
-        self._rules = rules
-        self._M = len(rules.certain)
-        self._independent = independent
-        self._support = support
-        self._exclude = exclude
+    def __init__(self, proof: PassProof) -> None:
+        self._variables, self._rules = proof.variables, proof.rules
+        self._M = len(proof.rules.certain)
+        self._independent = proof.independent
+        self._support, self._exclude = proof.support, proof.proves_exclusive
         self._node: dict[int, int] = {}  # of each literal
         self._none: dict[frozenset[Body], int] = {}  # of no body of a set
         # By node, parts before what is made of them: an input atom and whether it is negated, or
@@ -632,22 +623,23 @@ class PassProof:
 
     Attributes:
         refused: Why a pass leaves out an output, for each that it does.
+        independent: Whether the bodies of an atom are independent; otherwise they are exclusive.
     """
 
     def __init__(
-        self,
-        program: Program,
-        variables: Variables,
-        rules: RelevantRules,
-        outputs: Sequence[int],
+        self, program: Program, variables: Variables, rules: RelevantRules, outputs: Sequence[int]
     ) -> None:
-        self._check = _Check(program, variables, rules)
-        self._variables, self._rules = variables, rules
+        self._program = program
+        self.variables, self.rules = variables, rules
+        self._bodies = rules.bodies
+        self._supports: dict[int, int] = {}  # the variables of an atom, as bits
+        self._exclusive: dict[tuple[int, int], bool] = {}
+        self._pairs = 0
         refused: dict[int, str] = {}
-        self._independent: dict[int, bool] = {}  # else the bodies of an atom are exclusive
-        for atom in self._check.order(outputs):
+        self.independent: dict[int, bool] = {}
+        for atom in self._order(outputs):
             try:
-                self._independent[atom] = self._check.combine(atom, refused)
+                self.independent[atom] = self._combine(atom, refused)
             except _RefusedError as refusal:
                 refused[atom] = str(refusal)
             except RecursionError:
@@ -666,28 +658,12 @@ class PassProof:
 
         With `complements` it computes the negations of the outputs too.
         """
-        key, check = (*outputs, *tables, complements), self._check
+        key = (*outputs, *tables, complements)
         if key not in self._built:
-            self._built[key] = _Builder(
-                self._variables, self._rules, self._independent, check.support,
-                check.proves_exclusive,
-            ).build(outputs, tables, complements=complements)  # fmt: skip
+            self._built[key] = _Builder(self).build(outputs, tables, complements=complements)
         return self._built[key]
 
-
-class _Check:
-    """The check of one program, with what it has already proved."""
-
-    def __init__(self, program: Program, variables: Variables, rules: RelevantRules) -> None:
-        self._program = program
-        self._variables = variables
-        self._rules = rules
-        self._bodies = rules.bodies
-        self._supports: dict[int, int] = {}  # the variables of an atom, as bits
-        self._exclusive: dict[tuple[int, int], bool] = {}
-        self._pairs = 0
-
-    def order(self, outputs: Iterable[int]) -> list[int]:
+    def _order(self, outputs: Iterable[int]) -> list[int]:
         """Return the derived atoms that the outputs depend on, in depth-first postorder.
 
         Where there is no cycle the atoms of a body come before its head. An atom on a cycle has
@@ -712,7 +688,7 @@ class _Check:
                     stack.pop()
         return order
 
-    def combine(self, atom: int, refused: dict[int, str]) -> bool:
+    def _combine(self, atom: int, refused: dict[int, str]) -> bool:
         """Return whether the bodies of an atom are independent (True) or exclusive (False)."""
         for part in self._parts(atom):
             if part in refused:
@@ -739,14 +715,14 @@ class _Check:
         )
 
     def _parts(self, atom: int) -> list[int]:
-        return [self._rules.atom_of(i) for body in self._bodies.get(atom, ()) for i in body]
+        return [self.rules.atom_of(i) for body in self._bodies.get(atom, ()) for i in body]
 
     def support(self, i: int) -> int:
         """Return the variables of a literal, as bits."""
-        i = self._rules.atom_of(i)
+        i = self.rules.atom_of(i)
         if i in self._supports:
             return self._supports[i]
-        return 1 << self._variables.owner[-1 - i if i < 0 else i]
+        return 1 << self.variables.owner[-1 - i if i < 0 else i]
 
     def _body_support(self, atom: int, body: Body) -> int:
         union = 0
@@ -790,10 +766,10 @@ class _Check:
 
     def _group_of(self, i: int) -> int:
         """Return the group of an input, -1 for any other literal."""
-        if i in self._bodies or self._rules.is_negated(i):
+        if i in self._bodies or self.rules.is_negated(i):
             return -1
-        variable = self._variables.owner[-1 - i if i < 0 else i]
-        return variable if variable >= len(self._variables.facts) else -1
+        variable = self.variables.owner[-1 - i if i < 0 else i]
+        return variable if variable >= len(self.variables.facts) else -1
 
     def _bodies_exclude(self, first: Body, second: Body) -> bool:
         self._pairs += 1
@@ -802,10 +778,10 @@ class _Check:
         return any(self._literals_exclude(a, b) for a in first for b in second)
 
     def _literals_exclude(self, a: int, b: int) -> bool:
-        negated = [self._rules.is_negated(i) for i in (a, b)]
+        negated = [self.rules.is_negated(i) for i in (a, b)]
         if any(negated):
             # An input that rules derive as well implies its atom.
-            first, second = (self._rules.atom_of(i) for i in (a, b))
+            first, second = (self.rules.atom_of(i) for i in (a, b))
             same = (first if first >= 0 else -1 - first) == (second if second >= 0 else -1 - second)
             return same and not all(negated)
         return self._atoms_exclude(a, b)
@@ -844,6 +820,6 @@ class _Check:
     def _text(self, atom: int, body: Body) -> str:
         names = []
         for i in body:
-            name = self._program.atoms[-1 - i if i < 0 else self._rules.atom_of(i)]
-            names.append(f"not {name}" if self._rules.is_negated(i) else name)
+            name = self._program.atoms[-1 - i if i < 0 else self.rules.atom_of(i)]
+            names.append(f"not {name}" if self.rules.is_negated(i) else name)
         return f"{self._program.atoms[atom]} :- {', '.join(names)}."

@@ -194,7 +194,7 @@ class Run:
 
     def sums(self, nodes: Nodes, values: Tensor) -> Tensor:
         """Return the sums of the children."""
-        raise NotImplementedError
+        return self.mixed(nodes, values)
 
     def mixed(self, nodes: Nodes, values: Tensor) -> Tensor:
         """Return the sums of the products of the terms."""
@@ -381,9 +381,6 @@ class _Real(Run):
             product = product * padded[:, parts]
         return product
 
-    def sums(self, nodes: Nodes, values: Tensor) -> Tensor:
-        return self.mixed(nodes, values)
-
     def negation(self, values: Tensor) -> Tensor:
         return hold(1 - values, low=0.0)
 
@@ -410,9 +407,6 @@ class _Log(Run):
         for parts in nodes.parts:
             product = product + padded[:, parts]
         return product
-
-    def sums(self, nodes: Nodes, values: Tensor) -> Tensor:
-        return self.mixed(nodes, values)
 
     def negation(self, values: Tensor) -> Tensor:
         return _exactly(log_complement(values), log_complement(values.detach(), 0.0))

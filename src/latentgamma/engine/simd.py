@@ -10,6 +10,7 @@ Nothing here reorders a sum, so an example's value depends on neither its batch 
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -324,20 +325,7 @@ _POLYNOMIAL = {
         0.008368745320043143,
         0.0013814537893569246,
     ),
-    types.float64: (
-        1 / 2,
-        1 / 6,
-        1 / 24,
-        1 / 120,
-        1 / 720,
-        1 / 5040,
-        1 / 40320,
-        1 / 362880,
-        1 / 3628800,
-        1 / 39916800,
-        1 / 479001600,
-        1 / 6227020800,
-    ),
+    types.float64: tuple(1 / math.factorial(n) for n in range(2, 14)),
 }
 #: ln 2 in two parts; the first has so few digits that its product with an exponent is exact.
 _LN2 = {

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from latentgamma.errors import LatentGammaError, ModelError
-from latentgamma.layer.groups import UNNAMED, Categorical
+from latentgamma.layer.groups import Group, named_groups
 from latentgamma.layer.inference import Inference
 from latentgamma.operator.files import (
     checked_content,
@@ -55,22 +55,18 @@ def load_layer(path: str | Path, *, device: torch.device | str = "cpu") -> Layer
         if options["inference"] is not None:
             options["inference"] = Inference(**options["inference"])
         inputs, outputs = (
-            {name: _atoms(program.atoms, *rest) for name, *rest in content[what]}
+            named_groups(
+                program,
+                [
+                    Group(name, shape, np.array(atoms), one)
+                    for name, shape, atoms, one in content[what]
+                ],
+            )
             for what in ("inputs", "outputs")
         )
-        layer = Layer(program, _unnamed(inputs), _unnamed(outputs), facts=given, **options)
+        layer = Layer(program, inputs, outputs, facts=given, **options)
         layer.load_state_dict({k.removeprefix("state."): v for k, v in state.items()})
     except (KeyError, TypeError, ValueError, IndexError, RuntimeError) as error:
         reason = error if isinstance(error, LatentGammaError) else "its content cannot be read"
         raise ModelError(f"{path}: {reason}") from None
     return layer.train(bool(content["training"])).to(device)
-
-
-def _atoms(names: tuple[str, ...], shape: list[int], atoms: list[int], categorical: bool) -> Any:
-    found = np.array([names[i] for i in atoms], object).reshape(shape)
-    return Categorical(found) if categorical else found
-
-
-def _unnamed(groups: dict[str, Any]) -> Any:
-    """Return the groups as they were given: one without a name is not a mapping."""
-    return groups[UNNAMED] if list(groups) == [UNNAMED] else groups

@@ -204,15 +204,9 @@ class ProbabilitySemantics(Semantics):
         self._never = None if self.has_evidence else self._never_true(outputs)
         categorical = [group.categorical for group in outputs for _ in group.atoms]
         self.register_buffer("_categorical", torch.tensor(categorical), persistent=False)
-        self._fused: FusedPass | None = None
-        self._make_fused: Callable[[], FusedPass] | None = None  # along a chain, when it first runs
-        if not self.has_evidence and self.methods.exact:
-            again = partial(self._fuse, groups, constants, outputs, complements=True)
-            make = partial(self._fuse, groups, constants, outputs, with_complements=again)
-            if self.methods.chain is None:
-                self._fused = make()
-            else:
-                self._make_fused = make
+        again = partial(self._fuse, groups, constants, outputs, complements=True)
+        self._make_fused = partial(self._fuse, groups, constants, outputs, with_complements=again)
+        self._can_fuse = not self.has_evidence and self.methods.exact
         column = {atom: n for n, atom in enumerate(flat)}
         order = torch.tensor([column[int(atom)] for atom in self.variables.atoms])
         self._reordered = order.tolist() != sorted(order.tolist())
@@ -296,12 +290,9 @@ class ProbabilitySemantics(Semantics):
         `FusedPass.run`.
         """
         dtype, chain = tensors[0].dtype, self.methods.chain
-        if self._make_fused is not None and chain is not None:
-            if not chain.prefers_pass(tensors[0].device):
-                return None
-            self._fused = self._fused or self._make_fused()
         if (
-            self._fused is None
+            not self._can_fuse
+            or (chain is not None and not chain.prefers_pass(tensors[0].device))
             or dtype not in (torch.float32, torch.float64)
             or torch.compiler.is_compiling()
             or any(tensor.dtype != dtype for tensor in tensors)
@@ -318,6 +309,10 @@ class ProbabilitySemantics(Semantics):
             watch=watch,
         )
 
+    @cached_property
+    def _fused(self) -> FusedPass:
+        return self._make_fused()
+
     def guarantee(self) -> tuple[bool, str]:
         """Return whether the outputs are exact, and how they are computed."""
         if self.diagram is not None:
@@ -332,8 +327,10 @@ class ProbabilitySemantics(Semantics):
         """Return the function that explains one output."""
         return ProbabilityExplainer(inputs, self)
 
-    def probabilities(self, what: str) -> ProbabilitySemantics:
-        """Return itself."""
+    def probabilities(self, what: str, result: str) -> ProbabilitySemantics:
+        """Return itself if there is no evidence."""
+        if self.has_evidence:
+            raise ModelError(f"{result} for layers without evidence")
         return self
 
     def forward(

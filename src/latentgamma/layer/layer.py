@@ -505,9 +505,7 @@ class Layer(nn.Module):
         Raises:
             ModelError: if the semantics is not "probability", or there is evidence.
         """
-        rules = self.rules.probabilities("estimate")
-        if rules.has_evidence:
-            raise ModelError("standard errors are for layers without evidence")
+        rules = self.rules.probabilities("estimate", "standard errors are")
         facts, batch = self._facts(given)
         values = rules.in_order(facts, from_logits=self.from_logits)
         value, error = (part.to(facts.dtype) for part in rules.estimate(values))
@@ -534,12 +532,9 @@ class Layer(nn.Module):
                 probability is sampled.
             StateError: if the atom has probability zero.
         """
-        rules = self.rules.probabilities("posterior")
-        if rules.has_evidence:
-            raise ModelError(
-                "a posterior is for layers without evidence; read the inputs as outputs of this "
-                "layer instead"
-            )
+        rules = self.rules.probabilities(
+            "posterior", "read the inputs as outputs of this layer instead: a posterior is"
+        )
         facts, batch = self._facts(given)
         atom_place = atom_index(self.program, atom)
         found = input_posterior(rules, facts, atom_place, from_logits=self.from_logits)
@@ -582,9 +577,7 @@ class Layer(nn.Module):
             ModelError: if the semantics is not "probability", there is evidence, or the budget
                 is spent.
         """
-        rules = self.rules.probabilities("proofs")
-        if rules.has_evidence:
-            raise ModelError("proofs are for layers without evidence")
+        rules = self.rules.probabilities("proofs", "proofs are")
         facts = self.flat_inputs(batch_of_one(self.inputs, example, "proofs"))
         values = rules.in_order(facts, from_logits=self.from_logits)[0]
         return proofs_of(rules, values, atom_index(self.program, atom), most, budget)

@@ -105,8 +105,8 @@ class Semantics(nn.Module):
             "one that has"
         )
 
-    def probabilities(self, what: str) -> ProbabilitySemantics:
-        """Return itself where the outputs are probabilities, which a method needs."""
+    def probabilities(self, what: str, result: str) -> ProbabilitySemantics:
+        """Return itself where the outputs are probabilities without evidence, which `what` needs."""
         raise ModelError(f'{what} is for layers with semantics="probability"')
 
 
