@@ -192,9 +192,7 @@ def _spans(
 
 
 def _inferred_votes(
-    examples: Iterable[Example],
-    entries: Mapping[tuple[str, str], str],
-    names: Sequence[str],
+    examples: Iterable[Example], entries: Mapping[tuple[str, str], str], names: Sequence[str]
 ) -> dict[tuple[str, str], Counter[str]]:
     """Return the relations for missing pairs with which chains would have their answer."""
     votes: dict[tuple[str, str], Counter[str]] = {}

@@ -288,9 +288,7 @@ class BodySearch:
         self._allowed = allowed
         rows = decode(examples.codes, len(problem.constants), target.arity)
         self._start = Bindings(
-            tuple(rows.T.copy()),
-            np.full(len(rows), FACT, np.uint8),
-            np.arange(len(rows)),
+            tuple(rows.T.copy()), np.full(len(rows), FACT, np.uint8), np.arange(len(rows))
         )
         self._tables: OrderedDict[Body, Bindings | None] = OrderedDict()
         self._seen: set[Body] = set()
@@ -616,10 +614,7 @@ def body_bindings(
 
 
 def least_model(
-    clauses: Sequence[Clause],
-    relations: list[Relation],
-    budget: Budget,
-    most_rows: int = MOST_ROWS,
+    clauses: Sequence[Clause], relations: list[Relation], budget: Budget, most_rows: int = MOST_ROWS
 ) -> None:
     """Replace the relations of the heads by what clauses derive from all relations."""
     grows = True
@@ -774,10 +769,7 @@ class Hypotheses:
             return Program.from_arrays([0], [], [], atoms=total)
         ptr = np.concatenate([[0], np.cumsum(np.concatenate(sizes))])
         return Program.from_arrays(
-            ptr,
-            np.concatenate(parts),
-            np.concatenate(heads),
-            atoms=total + len(self.candidates),
+            ptr, np.concatenate(parts), np.concatenate(heads), atoms=total + len(self.candidates)
         )
 
     def models(self, hypotheses: Sequence[Iterable[int]]) -> np.ndarray:

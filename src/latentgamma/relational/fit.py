@@ -10,11 +10,7 @@ from dataclasses import astuple, replace
 from typing import Any, Literal
 
 from latentgamma._arguments import one_of, real_number, whole_number, wrong
-from latentgamma._checkpoint import (
-    Compute,
-    Journal,
-    compute_now,
-)
+from latentgamma._checkpoint import Compute, Journal, compute_now
 from latentgamma._version import __version__
 from latentgamma.datalog.grounding import require_clingo
 from latentgamma.errors import ArgumentError
@@ -23,13 +19,7 @@ from latentgamma.relational.noisy import gradient_search, noisy_search
 from latentgamma.relational.popper import read_prolog
 from latentgamma.relational.problem import COMPARISONS, Language, Problem, read_problem
 from latentgamma.relational.result import Kind, RelationalResult, SearchStep, build_result
-from latentgamma.relational.search import (
-    Found,
-    Report,
-    SearchOptions,
-    leaves_variables_out,
-    search,
-)
+from latentgamma.relational.search import Found, Report, SearchOptions, leaves_variables_out, search
 
 Method = Literal["auto", "search", "gradient"]
 #: The fraction of the time to explain every example, less if there are positive ones only; and of the

@@ -543,12 +543,7 @@ def combine(
 
 @compile_loop
 def compare(
-    ptr: Cells,
-    candidates: Cells,
-    confidence: Cells,
-    target: int,
-    rival: Cells,
-    counts: Cells,
+    ptr: Cells, candidates: Cells, confidence: Cells, target: int, rival: Cells, counts: Cells
 ) -> tuple[int, int]:
     """Count the rivals that are ranked before the target, and those that are tied with it.
 

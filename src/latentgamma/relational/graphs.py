@@ -1031,10 +1031,7 @@ class ChainRules:
         self.longest, self.threshold = choices[int(np.argmax(total))]
 
     def _ranks(
-        self,
-        asked: Ints,
-        known: Ints,
-        choices: Sequence[tuple[int, float]],
+        self, asked: Ints, known: Ints, choices: Sequence[tuple[int, float]]
     ) -> Iterator[tuple[Ints, bool, Floats, bool]]:
         """Yield rows of `asked`, the direction, their ranks for each choice, if all rules were applied.
 

@@ -23,13 +23,7 @@ from latentgamma.relational.clauses import (
     clause_bits,
     least_model,
 )
-from latentgamma.relational.problem import (
-    Ints,
-    Problem,
-    Relation,
-    decode,
-    encode,
-)
+from latentgamma.relational.problem import Ints, Problem, Relation, decode, encode
 
 #: Definitions that are kept, shortest first, and the rows of one of them.
 _MOST_DEFINITIONS = 400

@@ -386,9 +386,7 @@ def noisy_search(
         best_bits, best = ranked[0]
         wrong = scorer.wrong([best])[0]
         report(
-            f"bodies of {quantity(source.literals, 'literal')}",
-            len(candidates),
-            1 - wrong / labels,
+            f"bodies of {quantity(source.literals, 'literal')}", len(candidates), 1 - wrong / labels
         )
         if best and best_bits < float(scorer.total([()])[0]):
             found.choices = [
@@ -513,11 +511,7 @@ _MOST_RANKED = 60
 
 
 def gradient_search(
-    problem: Problem,
-    options: SearchOptions,
-    noise: float | None,
-    budget: Budget,
-    report: Report,
+    problem: Problem, options: SearchOptions, noise: float | None, budget: Budget, report: Report
 ) -> tuple[Found, float]:
     """Return the best set of candidates that was sampled, and the fraction of labels it gets wrong.
 

@@ -929,9 +929,7 @@ def _example_numbers(
 
 
 def _types(
-    tables: Sequence[Ints],
-    declared: Sequence[tuple[str, ...] | None],
-    ids: set[tuple[int, int]],
+    tables: Sequence[Ints], declared: Sequence[tuple[str, ...] | None], ids: set[tuple[int, int]]
 ) -> tuple[list[tuple[int, ...]], list[str | None]]:
     """Return the type of every argument, and the declared name of each type.
 

@@ -31,13 +31,7 @@ from latentgamma.relational.clauses import (
     clause_text,
     least_model,
 )
-from latentgamma.relational.problem import (
-    Ints,
-    Language,
-    Problem,
-    Relation,
-    read_facts,
-)
+from latentgamma.relational.problem import Ints, Language, Problem, Relation, read_facts
 from latentgamma.relational.search import ALL_VARIABLES, Choice, Found, SearchOptions
 
 if TYPE_CHECKING:
