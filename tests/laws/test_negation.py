@@ -288,7 +288,7 @@ TAKES = {
 REFUSES = {
     "logic.step": lg.logic.step,
     "Constants.certified": lg.Constants.certified,
-    "Constants.certified, closed form": lg.Constants.closed_form,
+    "Constants.closed_form": lg.Constants.closed_form,
     "paper.paper_window": lambda program: lg.paper.paper_window(program, lg.Constants.paper()),
     "operator.SparseRules.literals_of": lg.operator.SparseRules.literals_of,
     "LatentGamma.literal_weights": lambda program: definite_model(program).literal_weights(program),
@@ -299,7 +299,7 @@ REFUSES = {
 #: Tested elsewhere, results that only hold a program, or functions that do not look at its rules.
 ELSEWHERE = {
     "save", "operator.tolerance", "shortcuts", "explore.render", "distributed.close_parquet",
-    "Program.cached", "datalog.inputs", "datalog.outputs", "logic.Closure", "logic.Derivation", "logic.WhyNot",
+    "Program.cached", "datalog.inputs", "datalog.outputs", "logic.Closure", "logic.Derivation", "logic.WhyNot", "logic.Rules",
     "LatentGamma", "operator.Trajectory", "operator.Certificate", "distributed.ProgramShard.of", "learning.FitResult",
     "Decider", "Requirements.from_program", "requirements.Requirements.from_program",
 }  # fmt: skip
