@@ -55,6 +55,7 @@ _FEWEST_ROWS = 5
 _FEW_TEXTS = 0.1
 #: A date: a year with a month, and what may follow.
 _DATE = re.compile(r"\d{4}-\d\d(-\d\d([ T]\d\d:\d\d(:\d\d(\.\d+)?)?)?)?")
+_WITH_COMMAS = re.compile(r"[-+]?\d+(,\d+)+(\.\d+)?")
 _DATE_LENGTHS = (4, 7, 10, 13, 16, 19)
 
 
@@ -162,6 +163,11 @@ def _typed(name: str, cells: npt.NDArray[Any], lines: Sequence[int], source: str
     where = f"{source}, column {name!r}"
     if not odd:
         return _numbers(name, values, where)
+    if all(_WITH_COMMAS.fullmatch(cells[row]) for row in odd):
+        raise DataError(
+            f"{source}, line {lines[odd[0]]}, column {name!r}: {cells[odd[0]]!r} has a ','; write "
+            f"numbers as 1234.5, or read the file with pandas.read_csv(decimal=',')"
+        )
     if all(cell is not None and cell.lower() in ("true", "false") for cell in cells):
         return Column(name, "boolean", np.array([cell.lower() == "true" for cell in cells]))
     if len(odd) <= known * _FEW_TEXTS and len(np.unique(values)) > _CUTS:
