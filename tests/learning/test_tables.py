@@ -895,5 +895,7 @@ def test_a_midnight_among_times_is_decided_as_in_the_table():
 def test_numbers_with_commas_in_a_file_are_refused(tmp_path):
     path = tmp_path / "prices.csv"
     path.write_text("price;y\n" + "".join(f"{i},{i % 10};{i % 2}\n" for i in range(40)))
-    with pytest.raises(DataError, match=r"line 2, column 'price': '0,0' has a ','; write numbers"):
+    with pytest.raises(
+        lg.errors.DataError, match=r"line 2, column 'price': '0,0' has a ','; write numbers"
+    ):
         lg.fit(path, label="y")
