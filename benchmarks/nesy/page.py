@@ -151,7 +151,7 @@ def about(rows: list[Row]) -> list[str]:
             "this, the entropy of the concepts, and finds all ten in every seed."
         )
     said += long_sums(rows)
-    trained = [row for row in rows if row["part"] in ("papers", "ours")]
+    trained = [row for row in rows if row.get("peak MB")]  # on a GPU
     if trained:
         total, longest = (f([row["seconds"] for row in trained]) for f in (sum, max))
         calls = [row for row in rows if row["part"] == "call" and row["device"] == "cuda"]
