@@ -626,6 +626,7 @@ def test_an_empty_minimum_can_be_excluded() -> None:
     [
         ("q(1).\np(X,Y) :- q(X).", (2, 5), "'Y' is unsafe.*positive atom of the body"),
         ("p(X) :- not q(X).", (1, 3), "'X' is unsafe"),
+        ("p :- Age >= 18.", (1, 6), "a column is written in quotes: 'Age'"),
         ("{p(X)} :- q(X).", (1, 1), "a choice .*more than one answer"),
         ("p(X) ; r(X) :- q(X).", (1, 1), "several heads mean 'or'"),
         ("p(X), r(Y) :- q(X).", (1, 9), "'Y' is unsafe"),

@@ -621,7 +621,7 @@ def clingo_error(source: Source, messages: Iterable[str]) -> ParseError:
             int(unsafe[1]),
             int(unsafe[2]),
             f"the variable '{unsafe[3]}' is unsafe: nothing says which values it can have; use it "
-            "in a positive atom of the body as well",
+            f"in a positive atom of the body as well; a column is written in quotes: '{unsafe[3]}'",
         )
     if place := _place.search(said):
         problem = place[3].replace("<IDENTIFIER>", "a name").replace("EOF", "end of the text")

@@ -165,7 +165,8 @@ _CONSTRUCTS = tuple(
         (
             f"{_BEFORE_ATOM} term",
             r"(?:_*+[A-Z]|_)\w*+\s*+(?:[!=<>\\]=|=(?!>)|[<>](?!-)|is\b)",
-            f"a comparison {_NOT_DEFINITE}; {_GROUND}",
+            f"a comparison {_NOT_DEFINITE}; {_GROUND}; a column whose name has a capital first letter "
+            "is written in quotes",
         ),
         (
             f"{_BEFORE_ATOM} term",
