@@ -627,6 +627,7 @@ def test_an_empty_minimum_can_be_excluded() -> None:
         ("q(1).\np(X,Y) :- q(X).", (2, 5), "'Y' is unsafe.*positive atom of the body"),
         ("p(X) :- not q(X).", (1, 3), "'X' is unsafe"),
         ("p :- Age >= 18.", (1, 6), "a column is written in quotes: 'Age'"),
+        ("d(1). #external p(X) : d(X). [true]", (1, 7), r"'\[true\]' is not known here"),
         ("{p(X)} :- q(X).", (1, 1), "a choice .*more than one answer"),
         ("p(X) ; r(X) :- q(X).", (1, 1), "several heads mean 'or'"),
         ("p(X), r(Y) :- q(X).", (1, 9), "'Y' is unsafe"),
@@ -1020,3 +1021,35 @@ def test_any_text_is_a_program_or_an_error_of_ours(text: str) -> None:
                 continue
             assert lg.parse(str(program)) == program
             lg.closure(program)
+
+
+@pytest.mark.parametrize(
+    ("rules", "given", "expected"),
+    [
+        ("ok(X) :- d(X), p(X,_).", [], []),
+        ("ok(X) :- d(X), p(X,_).", ["p(1,2)"], ["ok(1)"]),
+        ("ok(X) :- d(X), p(X,_), p(_,X).", ["p(1,2)"], []),
+        ("ok(X) :- d(X), p(X,_), p(_,X).", ["p(1,2)", "p(1,1)"], ["ok(1)"]),
+        ("ok(X) :- d(X), not p(X,_).", [], ["ok(1)", "ok(2)"]),
+        ("ok(X) :- d(X), not p(X,_).", ["p(1,2)"], ["ok(2)"]),
+        ("q(X,Y) :- p(X,Y), g. ok(X) :- d(X), not q(X,_).", ["p(1,1)"], ["ok(1)", "ok(2)"]),
+        ("q(X,Y) :- p(X,Y), g. ok(X) :- d(X), not q(X,_).", ["p(1,1)", "g"], ["ok(2)"]),
+    ],
+)
+def test_anonymous_variables_over_open_facts(
+    rules: str, given: list[str], expected: list[str]
+) -> None:
+    text = f"d(1..2). #external p(1,1). #external p(1,2). #external g. {rules}"
+    program = lg.parse(text)
+    closed = lg.closure(program, given)
+    assert sorted(name for name in closed if name.startswith("ok")) == expected
+    assert set(closed) >= {"d(1)", "d(2)", *given}
+    for name in expected:
+        assert set(given) >= {s.atom for s in lg.derivation(program, given, name).steps} & {
+            "p(1,1)", "p(1,2)", "g",
+        }  # fmt: skip
+
+
+def test_a_missing_value_in_a_table_is_refused() -> None:
+    with pytest.raises(lg.errors.DataError, match="row 1 holds nan"):
+        lg.datalog.ground("q(X) :- p(X).", facts={"p": [(float("nan"),)]})

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import re
 import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -255,13 +257,17 @@ def assembled(output: Output) -> Program:
     )
 
 
+#: Rules that may stand for one with anonymous variables.
+_MOST_UNFOLDED = 1_000_000
+
+
 def _without_nameless(
     heads: Numbers, bodies: Numbers, sizes: Numbers, names: dict[int, str]
 ) -> tuple[Numbers, Numbers, npt.NDArray[np.int64]]:
-    """Return the rules that have a body, without the atoms that have no name.
+    """Return the rules that have a body, with atoms without a name replaced by their own rules.
 
-    Such an atom stands for an aggregate that was found true, if a rule derives it; otherwise for
-    an atom that nothing derives.
+    Such an atom stands for `p(X,_)`, whatever the last argument is, or for an aggregate that clingo
+    has evaluated.
     """
     most = max(int(np.abs(bodies).max(initial=0)), int(heads.max(initial=0)), max(names, default=0))
     named = np.zeros(most + 1, np.bool_)
@@ -271,16 +277,57 @@ def _without_nameless(
     known = named[np.abs(bodies)]
     if known.all() and named[heads[rules]].all():
         return heads[rules], bodies, counts[rules]
-    derived = np.zeros(most + 1, np.bool_)
-    derived[heads] = True
-    rule = np.repeat(np.arange(len(heads)), counts)
-    # A literal that holds is left out; a rule with one that does not is left out.
-    fails = ~known & (derived[np.abs(bodies)] == (bodies < 0))
-    rules[rule[fails]] = False
-    rules &= named[heads]
-    kept = known & rules[rule]
-    counts = np.bincount(rule[kept], minlength=len(heads))
-    return heads[rules], bodies[kept], counts[rules]
+    ends = np.cumsum(counts)
+    unknown = np.bincount(np.repeat(np.arange(len(heads)), counts)[~known], minlength=len(heads))
+    unfold = _Unfolding(named)
+    for j in np.flatnonzero(~named[heads]).tolist():
+        unfold.bodies.setdefault(int(heads[j]), []).append(
+            bodies[ends[j] - counts[j] : ends[j]].tolist()
+        )
+    new_heads: list[int] = []
+    new_bodies: list[tuple[int, ...]] = []
+    for j in np.flatnonzero(rules & named[heads]).tolist():
+        body = bodies[ends[j] - counts[j] : ends[j]].tolist()
+        for one in unfold.all_of(body) if unknown[j] else [tuple(body)]:
+            new_heads.append(int(heads[j]))
+            new_bodies.append(one)
+    flat = np.fromiter(chain.from_iterable(new_bodies), np.int32)
+    return np.array(new_heads, np.int32), flat, np.array([len(b) for b in new_bodies], np.int64)
+
+
+class _Unfolding:
+    """Literals as sets of conjunctions of literals that have names, one of which must hold."""
+
+    def __init__(self, named: npt.NDArray[np.bool_]) -> None:
+        self.named = named
+        self.bodies: dict[int, list[list[int]]] = {}  # of the atoms that have no name
+        self.found: dict[int, list[tuple[int, ...]]] = {}
+
+    def of(self, literal: int) -> list[tuple[int, ...]]:
+        """Return the conjunctions for one literal."""
+        if self.named[abs(literal)]:
+            return [(literal,)]
+        if literal not in self.found:
+            rules = self.bodies.get(abs(literal), [])
+            if literal > 0:
+                ways = [one for body in rules for one in self.all_of(body)]
+            else:  # one literal of each body is false
+                ways = self._product([[w for x in body for w in self.of(-x)] for body in rules])
+            self.found[literal] = list(dict.fromkeys(ways))
+        return self.found[literal]
+
+    def all_of(self, body: Sequence[int]) -> list[tuple[int, ...]]:
+        """Return the conjunctions for a body."""
+        return self._product([self.of(literal) for literal in body])
+
+    def _product(self, parts: Sequence[Sequence[tuple[int, ...]]]) -> list[tuple[int, ...]]:
+        if math.prod(map(len, parts)) > _MOST_UNFOLDED:
+            raise ProgramError(
+                f"'_' over open facts stands for more than {_MOST_UNFOLDED:,} ground rules here; "
+                "derive an atom without the argument first, and use that"
+            )
+        joined = (dict.fromkeys(chain.from_iterable(one)) for one in product(*parts))
+        return [tuple(one) for one in joined if not any(-literal in one for literal in one)]
 
 
 def _first_seen(

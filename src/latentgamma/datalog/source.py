@@ -551,6 +551,12 @@ def read_source(text: str, path: str, open_predicates: Iterable[Signature]) -> S
             left_out.append(blank.extent(node))
         elif kind == "External":
             _check_atom(blank, node.atom.symbol)
+            if str(node.external_type) != "false":
+                raise blank.error_of(
+                    node,
+                    f"'[{node.external_type}]' is not known here: an open fact is false unless it "
+                    f"is given; leave it out",
+                )
             rules.append(node)
         elif kind == "Rule":
             _check_rule(blank, node)

@@ -122,6 +122,7 @@ def _as_text(
                 if (
                     isinstance(value, bool)
                     or value is None
+                    or value != value  # noqa: PLR0124 - NaN
                     or (
                         not isinstance(value, str)
                         and not hasattr(value, "__index__")

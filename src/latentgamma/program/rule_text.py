@@ -137,7 +137,7 @@ _CONSTRUCTS = tuple(
         (
             _BEFORE_ATOM,
             r"#\w+",
-            "{found} is not an atom; leave it out",
+            "{found} is not an atom; leave out '#true', and every rule with '#false' in its body",
         ),
         (_BEFORE_ATOM, r"!(?=\s*+[,.])", f"a cut ('!') {_NOT_DEFINITE}; leave it out"),
         (
