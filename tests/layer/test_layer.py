@@ -812,3 +812,45 @@ class TestExplanations:
             layer.explain(torch.rand(4), {"a": torch.rand(3)})
         with pytest.raises(StateError, match="have the shape"):
             layer.explain(torch.rand(2, 4))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    ("semantics", "text"),
+    [
+        ("gamma", "y :- a. n :- not y. m :- n."),  # one rule in each stratum
+        ("gamma", "y :- a, b. y :- c. m :- y, a."),
+        ("godel", "y :- a, not b. y :- c. m :- y, m. m :- c."),
+        ("probability", "y :- a, not b. y :- c. m :- y, a."),
+    ],
+)
+def test_inductor_computes_what_plain_torch_does(semantics: Any, text: str) -> None:
+    inputs = [name for name in "abc" if name in lg.parse(text).atoms]
+    layer = lg.Layer(lg.parse(text), inputs, ["y", "m"], semantics=semantics).eval()
+    x = torch.tensor([[0.1, 0.8, 0.3], [0.9, 0.7, 0.2], [0.9, 0.2, 0.9], [0.2, 0.1, 0.95]])
+    x = x[:, : len(inputs)].clone().requires_grad_()
+    expected = layer(x)
+    try:
+        found = torch.compile(layer)(x)
+    except Exception as error:
+        if "C++ compiler" in str(error) or "InvalidCxxCompiler" in str(error):
+            pytest.skip("needs a C++ compiler")
+        raise
+    assert torch.allclose(found, expected, atol=1e-6)
+    slopes = [torch.autograd.grad(out.sum(), x, retain_graph=True)[0] for out in (found, expected)]
+    assert torch.allclose(*slopes, atol=1e-5)
+
+
+def test_scores_of_16_bits_are_normalised_in_32() -> None:
+    program = lg.parse(" ".join(f"y({i}) :- k({i})." for i in range(10)))
+    digits = lg.Categorical([f"k({i})" for i in range(10)])
+    generator = torch.Generator().manual_seed(0)
+    scores = (30 + 3 * torch.randn(500, 10, generator=generator)).bfloat16()
+    expected = torch.softmax(scores.float(), -1)
+    for semantics in ("godel", "probability"):
+        layer = lg.Layer(
+            program, digits, [f"y({i})" for i in range(10)], semantics=semantics, from_logits=True
+        ).eval()
+        assert (layer(scores).float() - expected).abs().max() < 0.005
+        assert torch.allclose(layer(torch.full((1, 10), 1e8)), torch.full((1, 10), 0.1))

@@ -398,6 +398,9 @@ def certify(
     >>> certificate.holds, certificate.t_min
     (True, 2.0)
 
+    The parameters are read as `forward` of LatentGamma uses them; a hook or a subclass that changes
+    what it returns is not seen.
+
     Args:
         model: any LatentGamma, from `oracle`, perturbed or trained.
         program: the program to compare it with; its atoms are matched by name. If the model's

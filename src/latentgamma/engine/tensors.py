@@ -263,7 +263,9 @@ def categorical_log_odds(scores: Tensor) -> Tensor:
     >>> categorical_log_odds(torch.tensor([3.0, 0.0])).tolist()
     [3.0, -3.0]
     """
-    scores = _without_infinity(scores)
+    dtype = scores.dtype
+    scores = _without_infinity(scores.to(torch.promote_types(dtype, torch.float32)))
+    scores = scores - scores.detach().amax(-1, keepdim=True)  # digits of differences, not of scores
     # All but the largest: its own term is at most half of the sum, so 1 − p has its digits.
     probability = torch.softmax(scores, -1)
     top = scores.argmax(-1, keepdim=True)
@@ -271,7 +273,7 @@ def categorical_log_odds(scores: Tensor) -> Tensor:
     rest = torch.logsumexp(scores.masked_fill(is_top, -torch.inf), -1, keepdim=True)
     below = torch.where(is_top, torch.zeros_like(probability), probability)
     others = torch.logsumexp(scores, -1, keepdim=True) + torch.log1p(-below)
-    return torch.where(is_top, scores - rest, scores - others)
+    return torch.where(is_top, scores - rest, scores - others).to(dtype)
 
 
 def _without_infinity(values: Tensor) -> Tensor:

@@ -36,7 +36,8 @@ class Categorical:
 
     As an input, the values along that axis are a probability distribution, and with
     `from_logits=True` the scores of a softmax. As an output, `logits=True` gives
-    log-probabilities along that axis.
+    log-probabilities along that axis, given that one of these atoms is true: name all values, or
+    the likelihood of a label is too large.
 
     >>> Categorical([f"digit({d})" for d in range(10)]).atoms.shape
     (10,)
@@ -90,7 +91,8 @@ def read_groups(program: Program, given: GroupsOfAtoms, what: str) -> tuple[Grou
         found = np.array([-1 if i is None else i for i in indices], np.int64)
         groups.append(Group(name, names.shape, found, isinstance(atoms, Categorical)))
     if unknown:
-        raise unknown_atoms(unknown, program.atoms, what=what)
+        error = unknown_atoms(unknown, program.atoms, what=what)
+        raise type(error)(f"{error}; '#external {unknown[0]}.' adds an atom that no rule has")
     return tuple(groups)
 
 

@@ -413,7 +413,7 @@ class GammaSemantics(Semantics):
         sharpened = self._sharpened(
             wide if from_logits else log_odds(wide), self.factor if hard else self._factor
         )
-        start = self.start.to(sharpened.dtype).expand(facts.shape[0], -1)
+        start = self.start.to(sharpened.dtype).repeat(facts.shape[0], 1)
         state = start.index_copy(1, self.fed, sharpened)
         model = self.model if hard else self.annealed
         definite = self._program.definite

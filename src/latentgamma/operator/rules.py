@@ -479,8 +479,10 @@ class SparseRules(AbstractRules):
 
     def matrices(self, weights: Weights) -> tuple[Tensor, Tensor]:
         def matrix(on: Tensor, off: Tensor, rule: Tensor, atom: Tensor) -> Tensor:
-            every = off[:, None].expand(self.R, self.M).reshape(-1)
-            return add_at(every, rule * self.M + atom, on).view(self.R, self.M)
+            # Not on an expanded tensor: of one rule, Inductor would add to all its atoms.
+            every = torch.zeros(self.R * self.M, dtype=off.dtype, device=off.device)
+            found = add_at(every, rule * self.M + atom, on).view(self.R, self.M)
+            return found + off[:, None]
 
         return (
             matrix(weights.body, weights.body_off, self.body_rule, self.body_atom),
