@@ -627,6 +627,12 @@ def test_an_empty_minimum_can_be_excluded() -> None:
         ("q(1).\np(X,Y) :- q(X).", (2, 5), "'Y' is unsafe.*positive atom of the body"),
         ("p(X) :- not q(X).", (1, 3), "'X' is unsafe"),
         ("p :- Age >= 18.", (1, 6), "a column is written in quotes: 'Age'"),
+        ("p(1;2,3). q(X) :- p(X).", (1, 1), "different numbers of arguments"),
+        (
+            "n(1). q(X) :- n(X), #count{A : p(A;A,3)} > 1.",
+            (1, 31),
+            "different numbers of arguments",
+        ),
         ("d(1). #external p(X) : d(X). [true]", (1, 7), r"'\[true\]' is not known here"),
         ("{p(X)} :- q(X).", (1, 1), "a choice .*more than one answer"),
         ("p(X) ; r(X) :- q(X).", (1, 1), "several heads mean 'or'"),

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import latentgamma as lg
+from latentgamma.engine.execute import kernels_on
 from latentgamma.engine.tensors import categorical_log_odds, log_odds
 from latentgamma.errors import ArgumentError, FactsError, ModelError, StateError
 from latentgamma.layer.semantics import Semantics
@@ -854,3 +855,16 @@ def test_scores_of_16_bits_are_normalised_in_32() -> None:
         ).eval()
         assert (layer(scores).float() - expected).abs().max() < 0.005
         assert torch.allclose(layer(torch.full((1, 10), 1e8)), torch.full((1, 10), 0.1))
+
+
+def test_an_empty_batch_with_soft_facts_writes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = lg.Layer(lg.parse("c :- a, b."), ["a"], ["c"], facts={"b": 0.8}).eval()
+    kernels, shapes = kernels_on("cpu"), []
+    load = kernels.load_columns
+    monkeypatch.setattr(
+        kernels,
+        "load_columns",
+        lambda x, *rest: shapes.append((x.shape, rest[-1].shape)) or load(x, *rest),
+    )
+    assert layer(torch.zeros(0, 1)).shape == (0, 1)
+    assert all(given[0] == filled[0] for given, filled in shapes)

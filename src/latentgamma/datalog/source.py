@@ -679,6 +679,10 @@ def _check_atom(source: Source, symbol: Any) -> None:
             symbol, "'-' before an atom is not known here; give the opposite its own name"
         )
     members = symbol.arguments if symbol.ast_type.name == "Pool" else [symbol]
+    if len({len(member.arguments) for member in members}) > 1:
+        raise source.error_of(
+            symbol, "the atoms of a pool have different numbers of arguments; write them one by one"
+        )
     for member in members:
         for argument in member.arguments:
             for node in walk(argument):

@@ -187,7 +187,7 @@ class GodelSemantics(Semantics):
             if not fine or (group.categorical and not layer.from_logits):
                 check_values(group, tensor, from_logits=layer.from_logits)
             column += array.shape[1]
-        if column < x.shape[1]:
+        if column < x.shape[1] and len(x):
             constants = array_of(layer._soft_facts(dtype))
             kernels.load_columns(constants, how, eps, column, x[:1])
             x[1:, column:] = x[:1, column:]
