@@ -675,6 +675,16 @@ def test_atoms_without_rules_stay_low_for_as_long_as_was_asked() -> None:
         assert certificate.covers(10**6), text
 
 
+@pytest.mark.parametrize("steps", [1.5, 2.0, math.inf, math.nan, -1, True, "2"])
+def test_only_whole_numbers_of_steps_are_covered(steps: object) -> None:
+    program = lg.parse("b :- a.")
+    certificate = lg.certify(lg.oracle(program), program)
+    with pytest.raises(lg.errors.ArgumentError, match="steps must be a whole number from 0 on"):
+        certificate.covers(steps)  # type: ignore[arg-type]
+    with pytest.raises(lg.errors.ArgumentError):
+        replace(certificate, status=Status.DIFFERS).covers(steps)  # type: ignore[arg-type]
+
+
 def test_every_closed_set_may_be_followed_closely() -> None:
     pytest.importorskip("clingo")
     edges = ["80", "60", "53", "24", "81", "52", "02", "68", "45", "63", "75", "25"]

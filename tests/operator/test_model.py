@@ -470,8 +470,21 @@ def test_parameters_that_are_none() -> None:
             LatentGamma(rules, **{**fine, name: value})
     with pytest.raises(ModelError, match=r"one shape \(R, M\), not \(2, 3\) and \(2, 4\)"):
         DenseRules(torch.zeros(2, 3), torch.zeros(2, 4))
-    with pytest.raises(ModelError, match="the rules have 3 atoms, the program has 2"):
+    with pytest.raises(ModelError, match="the model has 3 atoms, but the program has 2"):
         LatentGamma(rules, **fine, program=parse("a :- b."))
+
+
+@pytest.mark.parametrize("text", ["b :- a. c :- b.", "b :- not a. c :- b."])
+def test_a_program_with_another_number_of_atoms_cannot_be_set(text: str) -> None:
+    program = parse(text)
+    model = lg.oracle(program)
+    for other in ("b :- a.", "b :- a. c :- b. d :- c."):
+        with pytest.raises(ModelError, match="the model has 3 atoms, but the program has"):
+            model.program = parse(other)
+    assert model.program is program
+    assert model.certificate().holds
+    model.program = None
+    assert model.atoms is None
 
 
 def test_numbers_that_were_read_are_read_again_when_a_parameter_changes() -> None:

@@ -123,7 +123,11 @@ class Certificate(Displayed):
 
         Args:
             steps: the number of steps, from 0 on.
+
+        Raises:
+            ArgumentError: this is not a number of steps.
         """
+        whole_number("steps", steps)
         return self.holds and self.t_min <= steps <= self.t_max
 
     def to_dict(self) -> dict[str, Any]:

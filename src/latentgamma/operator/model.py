@@ -319,7 +319,7 @@ class LatentGamma(nn.Module):
             stratum.
         rules: the two matrices, dense or sparse.
         program: the program this model was built from, if any: it lends the names of the
-            atoms, and `certificate()` compares the model with it.
+            atoms, and `certificate()` compares the model with it. One with as many atoms may be set.
         gate_kind: `"sigmoid"` or `"bump"`.
         gradient: `"exact"` or `"proof"`; it may be set at any time.
         kernel: `"auto"` runs many steps of the sparse form as one compiled kernel where there is
@@ -343,8 +343,6 @@ class LatentGamma(nn.Module):
         program: Program | None = None,
     ) -> None:
         super().__init__()
-        if program is not None and rules.M != program.M:
-            raise ModelError(f"the rules have {rules.M} atoms, the program has {program.M}")
         check_shape("threshold", threshold, (rules.R,))
         check_shape("sharpness", sharpness, (rules.R,))
         check_shape("confidence", confidence, (rules.R,))
@@ -354,9 +352,9 @@ class LatentGamma(nn.Module):
         self.gate_kind: Gate = one_of("gate_kind", gate_kind, get_args(Gate))
         self.definite = True
         self._M = rules.M
+        self.rules = rules
         self.kernel = kernel
         self.program = program
-        self.rules = rules
         self.threshold = nn.Parameter(threshold)
         self.sharpness_raw = nn.Parameter(raw_above("sharpness", sharpness, 0.0))
         self.confidence_raw = nn.Parameter(raw_open_unit("confidence", confidence))
@@ -406,6 +404,18 @@ class LatentGamma(nn.Module):
                 model.register_buffer(f"{name}_{s}", torch.tensor(array), persistent=False)
         model.register_load_state_dict_pre_hook(refuse_other_program)  # type: ignore[no-untyped-call]
         return model
+
+    @property
+    def program(self) -> Program | None:
+        """The program that names the atoms, and that `certificate()` compares the model with."""
+        return self._program
+
+    @program.setter
+    def program(self, program: Program | None) -> None:
+        atoms = self.rules.total_atoms if self.definite else self.M
+        if program is not None and atoms != program.M:
+            raise ModelError(f"the model has {atoms} atoms, but the program has {program.M}")
+        self._program = program
 
     @property
     def parts(self) -> Sequence[LatentGamma]:
