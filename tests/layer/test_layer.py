@@ -351,6 +351,44 @@ def test_a_clamped_fact_still_gets_a_gradient() -> None:
     assert given_logits.eval()(torch.tensor([[1e30, -1e30]])).tolist() == [[1.0, 0.0]]
 
 
+def test_log_odds_of_a_gamma_layer_have_a_slope_at_saturated_facts() -> None:
+    program = lg.parse(
+        "x4 :- x1. x4 :- x0. x1 :- x5. x2 :- x2, x5. x4 :- x4, x1. x1 :- x4. x0 :- x5, x2, x1."
+    )
+    for from_logits, end in ((False, 1.0), (True, torch.inf)):
+        layer = lg.Layer(
+            program, ["x2", "x0", "x1", "x5"], ["x1", "x0"], semantics="gamma",
+            from_logits=from_logits,
+        )  # fmt: skip
+        found = []
+        for dtype in (torch.float32, torch.float64):  # of the operator
+            x = torch.tensor([[0.5, 0.5508, end, 0.7578]], dtype=torch.float64, requires_grad=True)
+            out = layer.to(dtype)(x, logits=True)
+            (slope,) = torch.autograd.grad(out.square().sum(), x)
+            assert slope[0, 2] > 1
+            found += [out, slope]
+        torch.testing.assert_close(found[:2], found[2:], rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_log_odds_of_certain_facts_are_finite_in_16_bits(dtype: torch.dtype) -> None:
+    layer = lg.Layer(lg.parse("c :- a, b."), ["a", "b"], "c").eval()
+    x = torch.tensor([[0.0, 1.0], [1.0, 1.0], [0.25, 1.0]], dtype=dtype, requires_grad=True)
+    out = layer(x, logits=True)
+    (slope,) = torch.autograd.grad(out.sum(), x)
+    assert out.isfinite().all()
+    assert slope.isfinite().all()
+    assert out[2].item() == torch.tensor(1 / 3, dtype=torch.float64).log().to(dtype).item()
+
+
+def test_the_slope_at_infinite_log_odds_is_the_same_compiled() -> None:
+    layer = lg.Layer(lg.parse("c :- a. d :- b."), ["a", "b"], ["c", "d"], from_logits=True)
+    x = torch.tensor([[torch.inf, -torch.inf]], requires_grad=True)
+    for run in (layer, torch.compile(layer, fullgraph=True, backend="aot_eager")):
+        (slope,) = torch.autograd.grad(run(x, logits=True).sum(), x)
+        assert slope.tolist() == [[1.0, 1.0]]
+
+
 @pytest.mark.parametrize("semantics", ["godel", "probability"])
 def test_infinite_scores_of_a_softmax(semantics: str) -> None:
     atoms = lg.Categorical(["a", "b", "c"])

@@ -207,8 +207,10 @@ def log_odds(values: Tensor) -> Tensor:
     >>> log_odds(torch.tensor([0.5, 1.0], dtype=torch.float64)).tolist()[0]
     0.0
     """
-    held = hold(values, 1e-17, 1 - torch.finfo(values.dtype).eps / 2)
-    return torch.log(held) - torch.log1p(-held)
+    kind = torch.finfo(values.dtype)
+    wide = values.to(torch.promote_types(values.dtype, torch.float32))
+    held = hold(wide, max(1e-17, kind.tiny), 1 - kind.eps / 2)
+    return (torch.log(held) - torch.log1p(-held)).to(values.dtype)
 
 
 def probability(odds: Tensor) -> Tensor:
@@ -229,13 +231,12 @@ HELD = 1e6
 def finite_log_odds(values: Tensor) -> Tensor:
     """Return log-odds that are infinite as large finite ones, so that differences of them exist."""
     limit = min(HELD, torch.finfo(values.dtype).max)
-    if torch.compiler.is_compiling():  # which takes no function with a derivative of its own
-        return values.clamp(-limit, limit)
-    held: Tensor = _FiniteClamp.apply(values, limit)  # type: ignore[no-untyped-call]
+    clamp = _Clamp if torch.compiler.is_compiling() else _ForwardModeClamp
+    held: Tensor = clamp.apply(values, limit)  # type: ignore[no-untyped-call]
     return held
 
 
-class _FiniteClamp(torch.autograd.Function):
+class _Clamp(torch.autograd.Function):
     """A clamp with the slope one, also at infinity."""
 
     generate_vmap_rule = True
@@ -251,6 +252,10 @@ class _FiniteClamp(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor) -> Any:
         return grad_out, None
+
+
+class _ForwardModeClamp(_Clamp):
+    """The same with a forward-mode derivative, which torch.compile does not take."""
 
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor, _: None) -> Tensor:

@@ -25,8 +25,11 @@ from latentgamma.engine.fused import (
 )
 from latentgamma.engine.reference import GODEL, GODEL_ODDS, SMOOTH
 from latentgamma.engine.tensors import (
+    CERTAIN,
+    HELD,
     are_plain,
     categorical_log_odds,
+    finite_log_odds,
     log_odds,
     probability,
 )
@@ -354,7 +357,7 @@ class GammaSemantics(Semantics):
 
     def _certified_now(self) -> Certificate:
         ends = torch.tensor([0.5 - self.delta, 0.5 + self.delta], dtype=torch.float64)
-        low, high = self._sharpened(log_odds(ends).to(self.start.device), self.factor).tolist()
+        low, high = torch.sigmoid(self.factor * log_odds(ends)).to(self.model.dtype).tolist()
         # The ends of the band as the operator sees them, and some rounding of the odds.
         held = min(1.01 * max(low, 1 - high), math.nextafter(0.5, 0))
         model = self.model
@@ -400,29 +403,31 @@ class GammaSemantics(Semantics):
         values = torch.sigmoid(facts.double()) if layer.from_logits else facts.double()
         return ((values - 0.5).abs() >= self.delta).all(1)
 
-    def _sharpened(self, odds: Tensor, factor: float) -> Tensor:
-        """Return the inputs of the operator, in its own dtype: that of the certificate."""
-        wide = torch.promote_types(odds.dtype, torch.float32)
-        return torch.sigmoid(factor * odds.to(wide)).to(self.model.dtype)
-
     def forward(
         self, facts: Tensor, temperature: Tensor, *, hard: bool, from_logits: bool, logits: bool
     ) -> Tensor:
         """Return the outputs (B, O) of the inputs (B, I), both as values or as log-odds."""
         wide = facts.to(torch.promote_types(facts.dtype, torch.float32))
-        sharpened = self._sharpened(
-            wide if from_logits else log_odds(wide), self.factor if hard else self._factor
-        )
-        start = self.start.to(sharpened.dtype).repeat(facts.shape[0], 1)
-        state = start.index_copy(1, self.fed, sharpened)
+        odds = (self.factor if hard else self._factor) * (wide if from_logits else log_odds(wide))
+        # In the dtype of the operator, which is that of the certificate.
+        state = self._filled(self.start, torch.sigmoid(odds).to(self.model.dtype))
         model = self.model if hard else self.annealed
-        definite = self._program.definite
-        after: Tensor = model(state, self.steps, logits=logits and definite)
-        found = after.index_select(1, self.read)
-        if logits and not definite:
-            found = log_odds(found)
+        found: Tensor
+        if logits and self._program.definite:
+            # The state may round to 0 or 1, and its logarithms would have no slope.
+            known = self._filled(torch.where(self.start > 0, CERTAIN, -HELD), odds)
+            found = model._log_odds(state, self.steps, "states", known).index_select(1, self.read)
+            return finite_log_odds(found.to(facts.dtype))
+        found = model(state, self.steps).index_select(1, self.read)
+        if logits:
+            return log_odds(found).to(facts.dtype)
         rounded = found.to(facts.dtype)
-        if logits or rounded.dtype == found.dtype:
+        if rounded.dtype == found.dtype:
             return rounded
         # What is above one half in the dtype of the operator stays so in that of the inputs.
         return _above_half(rounded, found > 0.5)
+
+    def _filled(self, start: Tensor, given: Tensor) -> Tensor:
+        """Return a row for each example: `start` for all atoms, and what is given for the inputs."""
+        rows = start.to(given.dtype).repeat(given.shape[0], 1)
+        return rows.index_copy(1, self.fed, given)

@@ -744,7 +744,9 @@ class LatentGamma(nn.Module):
             state = state.index_copy(-1, atom[derived], values)
         return state
 
-    def _log_odds(self, state: Tensor, steps: int | None, memory: Memory) -> Tensor:
+    def _log_odds(
+        self, state: Tensor, steps: int | None, memory: Memory, given_odds: Tensor | None = None
+    ) -> Tensor:
         if steps is None:
             raise ModelError("log-odds are those after a number of steps; pass steps=")
         along_proofs = steps != 0 and self.gradient == "proof" and wants_slope(state)
@@ -754,7 +756,8 @@ class LatentGamma(nn.Module):
         states = runner.states(start, whole_number("steps", steps), memory)
         wide = states.to(torch.promote_types(states.dtype, torch.float32))
         evidence = [runner.evidence(given, before) for before in wide[:-1]]
-        odds = log_odds_after(wide[0], evidence, self.gate_kind, given.gate).to(state.dtype)
+        odds = log_odds_after(wide[0], evidence, self.gate_kind, given.gate, given_odds)
+        odds = odds.to(state.dtype)
         return odds + self._slope(torch.logit(_inside(state))) if along_proofs else odds
 
     def _final(self, state: Tensor, steps: int | None, memory: Memory) -> Tensor:

@@ -300,10 +300,17 @@ def _equal(one: Tensor, other: Tensor) -> bool:
 # 1e-30 or rounds to one.
 
 
-def log_odds_after(state: Tensor, evidence: Sequence[Tensor], kind: Gate, gate: Tensor) -> Tensor:
-    """Return log(s_T / (1 − s_T)) of a run from s_0 = `state` with this evidence φ per step. (…, M)."""
-    rest = held_log(1 - state)  # log(1 − s_t)
-    terms = [held_log(state)]
+def log_odds_after(
+    state: Tensor, evidence: Sequence[Tensor], kind: Gate, gate: Tensor, odds: Tensor | None = None
+) -> Tensor:
+    """Return log(s_T / (1 − s_T)) of a run from s_0 = `state` with this evidence φ per step. (…, M).
+
+    `odds` are the log-odds of s_0, where they are known with more digits than the state has.
+    """
+    if odds is None:
+        terms, rest = [held_log(state)], held_log(1 - state)  # log s_0, log(1 − s_t)
+    else:
+        terms, rest = [logsigmoid(odds)], logsigmoid(-odds)
     for phi in evidence:
         share, remainder = _log_share(kind, gate.to(phi.dtype), phi)
         terms.append(rest + share)
