@@ -256,9 +256,7 @@ def test_examples_that_take_long_are_right(tmp_path: Path, monkeypatch) -> None:
     results, timing = small_validation.small()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(lg.paper.validation, "run_validation", lambda graphs: (results, timing))
-    monkeypatch.setattr(
-        lg.paper.validation, "robustness", lambda graphs, perturbations: results.robustness
-    )
+    monkeypatch.setattr(lg.paper.validation, "robustness", lambda setup: results.noise)
     finder, runner = doctest.DocTestFinder(recurse=False), doctest.DocTestRunner(verbose=False)
     for found in (RUN_VALIDATION, ROBUSTNESS, lg.paper.validation.Validation, lg.paper.validation.Timing,
                   lg.paper.report.save, lg.paper.report.load, lg.paper.report.render_html):  # fmt: skip

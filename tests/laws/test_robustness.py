@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import latentgamma as lg
 from latentgamma.operator.rules import DenseRules
-from latentgamma.paper.noise import (
+from latentgamma.paper.bounds import (
     critical_sigma,
     flip_bound,
     flip_probability,

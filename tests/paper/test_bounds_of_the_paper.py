@@ -8,7 +8,7 @@ from itertools import chain, combinations
 import pytest
 
 import latentgamma as lg
-from latentgamma.paper.complexity import (
+from latentgamma.paper.bounds import (
     lower_bound_bits,
     parameter_count,
     upper_bound_bits,

@@ -12,15 +12,14 @@ import torch
 
 import latentgamma as lg
 from latentgamma.paper import validation
-from latentgamma.paper.noise import perturb
+from latentgamma.paper.bounds import perturb
 from latentgamma.paper.results import (
-    EDGE_CASES,
     GRAPHS,
     SIGMAS,
     Validation,
     to_json,
 )
-from latentgamma.paper.validation import _accuracy, case_of, state_of
+from latentgamma.paper.validation import Setup, _accuracy, state_of
 from small_validation import small
 
 # ------------------------------------------------------------------ all of it
@@ -69,7 +68,7 @@ def test_a_seed_gives_the_same_results_bit_for_bit_whatever_else_is_run() -> Non
 
 
 def test_another_seed_draws_other_graphs_and_fact_sets() -> None:
-    zero, one = case_of("g2", 0), case_of("g2", 1)
+    zero, one = Setup().case("g2", 500), Setup(seed=1).case("g2", 500)
     assert zero.program != one.program
     assert not np.array_equal(zero.facts, one.facts)
     assert {int(n) for n in zero.facts.sum(-1)} == set(range(2, 9))
@@ -107,8 +106,8 @@ def test_there_is_a_perturbation_at_least(perturbations: Any) -> None:
         (lambda data: data.update(seed="0"), "its digest is not that of its content"),
         (lambda data: data.update(digest="0"), "its digest is not that of its content"),
         (lambda data: data.pop("digest"), "its digest is not that of its content"),
-        (lambda data: data["windows"]["rows"][0]["bound"][0].append(3), "its digest is not that"),
-        (lambda data: data["construction"]["graphs"][0].update(bits=float("inf")), "not finite"),
+        (lambda data: data["windows"][0]["bound"][0].append(3), "its digest is not that"),
+        (lambda data: data["programs"][0].update(bits=float("inf")), "not finite"),
     ],
 )
 def test_a_file_that_does_not_fit_is_refused(change: Any, message: str) -> None:
@@ -135,20 +134,21 @@ def test_a_file_of_another_format_is_refused() -> None:
 
 
 def test_the_programs_have_the_printed_figures() -> None:
-    found = validation.construction()
-    for row in found.graphs:
+    for row in validation.programs(Setup()):
         printed = GRAPHS[row.graph]
         assert (row.M, row.R, row.k, row.rho_max) == (printed.M, printed.R, 2, printed.rho_max)
+        assert row.holds
+        assert not replace(row, R=row.R + 1).holds
         assert row.bits < row.bits_enough < row.bits_printed
         assert row.sparse < row.dense / 7
-    paper = [row for row in found.constants if row.constants == "paper"]
+    paper = [row for row in validation.constants(Setup()) if row.constants == "paper"]
     assert all(row.star_holds for row in paper)
     assert {round(row.gamma_plus, 4) for row in paper} == {4.7182}
 
 
 @pytest.mark.slow
 def test_expressivity_counts_every_atom_of_every_example() -> None:
-    rows = small()[0].expressivity.rows
+    rows = small()[0].expressivity
     assert [(row.graph, row.constants) for row in rows] == [
         (graph, kind) for graph in ("g1", "g2") for kind in ("paper", "certified")
     ]
@@ -162,18 +162,18 @@ def test_expressivity_counts_every_atom_of_every_example() -> None:
 def test_expressivity_sees_constants_that_do_not_work(monkeypatch: pytest.MonkeyPatch) -> None:
     weak = replace(lg.Constants.paper(), sharpness=1.0)
     monkeypatch.setattr(validation, "constants_of", lambda kind, program: weak)
-    found = validation.expressivity(("g1",), examples=50)
-    assert not found.holds
-    assert all(row.accuracy < 1 and row.fpr > 0 for row in found.rows)
+    found = validation.expressivity(Setup(("g1",), examples=50))
+    assert not any(row.holds for row in found)
+    assert all(row.accuracy < 1 and row.fpr > 0 for row in found)
     lagging = replace(lg.Constants.paper(), body=0.5)
     monkeypatch.setattr(validation, "constants_of", lambda kind, program: lagging)
-    found = validation.expressivity(("g1",), examples=50)
-    assert all(row.accuracy < 1 and row.t_conv == -1 for row in found.rows)
+    found = validation.expressivity(Setup(("g1",), examples=50))
+    assert all(row.accuracy < 1 and row.t_conv == -1 for row in found)
 
 
 def test_lost_examples_may_be_dropped_early() -> None:
-    case = case_of("g2", 0)
-    model = case.oracle("paper", "cpu")
+    case = Setup().case("g2", 500)
+    model = Setup().oracle(case.program, "paper")
     wanted = torch.from_numpy(case.closures)
     for seed in range(3):
         noisy = perturb(model, 3.0, generator=torch.Generator().manual_seed(seed))
@@ -185,14 +185,14 @@ def test_lost_examples_may_be_dropped_early() -> None:
 
 @pytest.mark.slow
 def test_robustness_is_sound_and_falls_where_it_should() -> None:
-    found = small()[0].robustness
-    for row in (*found.body, *found.head):
+    found = small()[0].noise
+    for row in found:
         for accuracy, covered, certified in zip(
             row.accuracies, row.covered, row.certified, strict=True
         ):
             assert certified or not covered
             assert accuracy == 1 or not covered
-    by_key = {(row.graph, row.sigma): row for row in found.body}
+    by_key = {(row.graph, row.sigma): row for row in found if row.logits == "body"}
     assert len(by_key) == 2 * len(SIGMAS)
     assert by_key["g1", 2.5].accuracy >= 0.95
     assert by_key["g2", 3.0].accuracy < 1
@@ -201,30 +201,30 @@ def test_robustness_is_sound_and_falls_where_it_should() -> None:
         assert by_key[name, 2.5].bound == pytest.approx(GRAPHS[name].bound, rel=0.02)
         # Where no sign changed and none was near it, all is proved.
         assert all(by_key[name, 1.0].certified)
-    assert [round(row.predicted, 2) for row in found.critical] == [3.22, 2.91]
 
 
 @pytest.mark.slow
 def test_a_wrong_model_that_is_said_to_be_proved_does_not_pass() -> None:
-    found = small()[0].robustness
-    row = replace(found.body[0], accuracies=(1.0, 0.998, 1.0))
-    assert not replace(found, body=(row, *found.body[1:])).holds
+    row = replace(small()[0].noise[0], accuracies=(1.0, 0.998, 1.0))
+    assert not row.holds
+    assert replace(row, covered=(True, False, True)).holds
 
 
 @pytest.mark.slow
 def test_structure_counts_states_and_trajectories() -> None:
-    found = small()[0].structure
-    for row in found.rows:
+    for row in small()[0].structure:
         assert (row.rising, row.ordered, row.bounded) == (500, 500, 50)
-    assert not replace(found, rows=(replace(found.rows[0], ordered=499),)).holds
+        assert row.holds
+        assert not replace(row, ordered=499).holds
+        assert not replace(row, bounded=49).holds
 
 
 def test_there_are_33_edge_cases_and_all_are_exact() -> None:
-    found = validation.edge_cases()
-    assert len(found.rows) == EDGE_CASES == 33
-    assert found.holds
+    found = validation.edge_cases(Setup())
+    assert len(found) == 33
+    assert all(row.holds for row in found)
     for name, printed in GRAPHS.items():
-        rows = [row for row in found.rows if row.graph == name]
+        rows = [row for row in found if row.graph == name]
         kinds = [row.case for row in rows]
         assert kinds.count("root") == printed.roots
         assert kinds.count("leaf") == printed.leaves
@@ -237,14 +237,14 @@ def test_there_are_33_edge_cases_and_all_are_exact() -> None:
 
 @pytest.mark.slow
 def test_several_heads_are_all_active_and_mixed_ones_only_with_ours() -> None:
-    for row in small()[0].multi_head.rows:
+    for row in small()[0].multi_head:
         assert row.active == row.exact == row.rules == 30
         assert (row.mixed > 0.5) == (row.head_sharing == "equal")
 
 
 @pytest.mark.slow
 def test_what_leaks_stays_below_what_is_proved() -> None:
-    for row in small()[0].windows.rows:
+    for row in small()[0].windows:
         assert row.holds
         assert row.t_min == row.depth
         assert row.promised is not None

@@ -6,6 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from latentgamma.paper.bounds import critical_sigma, flip_probability
+from latentgamma.paper.results import GRAPHS, SIGMAS
 from latentgamma.plot.figure import (
     BLUE,
     GREEN,
@@ -25,43 +29,41 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from latentgamma.paper.gradients import GradientReport
-    from latentgamma.paper.results import CriticalRow, NoiseRow, WindowRow
+    from latentgamma.paper.results import NoiseRow, WindowRow
 
 #: The size of a chart in inches, and the lowest value of leakage that is drawn.
 _SIZE = (4.4, 2.9)
 _LOWEST = 1e-12
 
 
-def noise(rows: Sequence[NoiseRow], critical: CriticalRow, path: OutputPath = None) -> Figure:
+def noise(rows: Sequence[NoiseRow], path: OutputPath = None) -> Figure:
     """Return a chart of the accuracy of one graph over the noise on its body logits.
 
     Filled markers: every perturbed model is certified. Vertical bars: the range over the
     perturbations.
 
-    >>> from latentgamma.paper.results import CriticalRow, NoiseRow
-    >>> row = NoiseRow("g1", 1.0, 8e-21, 8e-21, (1.0,), (0,), (True,), (True,), (2e5,))
-    >>> critical = CriticalRow("g1", 1056, 3.2, 2.5, ((1.0, 1.0), (3.0, 0.6)))
-    >>> noise([row], critical).axes[0].get_ylabel()
+    >>> from latentgamma.paper.results import NoiseRow
+    >>> row = NoiseRow("body", "g1", 1.0, 8e-21, 8e-21, (1.0,), (0,), (True,), (True,), (2e5,))
+    >>> noise([row]).axes[0].get_ylabel()
     'accuracy'
 
     Args:
-        rows: the results of the graph, one for each level of noise: those of
-            `Robustness.body` with its name.
-        critical: the predicted critical noise of the same graph, from `Robustness.critical`.
+        rows: the rows of one graph in `Validation.noise` for the body logits, one for each level.
         path: the file to save the picture to, with the suffix of a picture format, or None.
 
     Returns:
         The matplotlib figure.
     """
-    from latentgamma.paper.results import GRAPHS, SIGMAS
-
+    printed = GRAPHS[rows[0].graph]
+    critical = critical_sigma(printed.R, printed.M)
+    sigmas = np.linspace(1.0, 3.35, 48)
+    unchanged = [1 - flip_probability(printed.R, printed.M, 10.0, sigma) for sigma in sigmas]
     figure, axes = new_axes(*_SIZE, margin=0.06)
-    curve = [(sigma, p) for sigma, p in critical.curve if sigma <= 3.35]
-    axes.plot(*zip(*curve, strict=True), color=GREY, linewidth=1.6, label="P[no sign changes]")
-    axes.axvline(critical.predicted, color=GREY, linewidth=1.0, linestyle="--")
-    axes.text(critical.predicted, 0.03, f"σₘₐₓ = {critical.predicted:.2f} ", ha="right",
-              color=INK, fontsize=SMALL_FONT_SIZE)  # fmt: skip
-    axes.plot(SIGMAS, GRAPHS[critical.graph].accuracy, color=ORANGE, linewidth=1.0, marker="o",
+    axes.plot(sigmas, unchanged, color=GREY, linewidth=1.6, label="P[no sign changes]")
+    axes.axvline(critical, color=GREY, linewidth=1.0, linestyle="--")
+    axes.text(critical, 0.03, f"σₘₐₓ = {critical:.2f} ", ha="right", color=INK,
+              fontsize=SMALL_FONT_SIZE)  # fmt: skip
+    axes.plot(SIGMAS, printed.accuracy, color=ORANGE, linewidth=1.0, marker="o",
               markersize=7, markerfacecolor="none", label="paper")  # fmt: skip
     axes.vlines([row.sigma for row in rows], [min(row.accuracies) for row in rows],
                 [max(row.accuracies) for row in rows], colors=BLUE, linewidth=1.6)  # fmt: skip
@@ -86,12 +88,11 @@ def leakage(rows: Sequence[WindowRow], path: OutputPath = None) -> Figure:
     Lines: the proved bound. Dots: measured values. Dashed: the end of the window in the paper.
 
     >>> from latentgamma.paper import validation
-    >>> leakage(validation.windows(["g1"]).rows).axes[0].get_ylabel()
+    >>> leakage(validation.windows(validation.Setup(("g1",)))).axes[0].get_ylabel()
     'largest underivable atom'
 
     Args:
-        rows: the results of the graph, for the paper's and for certified constants: those of
-            `Windows.rows` with its name.
+        rows: the rows of one graph in `Validation.windows`.
         path: the file to save the picture to, with the suffix of a picture format, or None.
 
     Returns:
