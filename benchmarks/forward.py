@@ -133,14 +133,14 @@ def csr(model: lg.LatentGamma) -> Callable[[Tensor, int], Tensor]:
     """The sparse form on torch's compressed rows; states are (M, B) inside."""
     with torch.no_grad():
         n, rules = model.step_parameters(), model.rules
-        w, M, R, dtype = n.weights, model.M, model.R, n.threshold.dtype
+        M, R, dtype = model.M, model.R, n.threshold.dtype
         body = torch.sparse_coo_tensor(
-            torch.stack([rules.body_rule, rules.body_atom]), w.body.to(dtype), (R, M)
+            torch.stack([rules.body_rule, rules.body_atom]), n.body.to(dtype), (R, M)
         ).to_sparse_csr()
         head = torch.sparse_coo_tensor(
-            torch.stack([rules.head_atom, rules.head_rule]), w.head.to(dtype), (M, R)
+            torch.stack([rules.head_atom, rules.head_rule]), n.head.to(dtype), (M, R)
         ).to_sparse_csr()
-        off, stray = w.body_off[:, None].to(dtype), w.head_off[:, None].to(dtype)
+        off, stray = n.body_off[:, None].to(dtype), n.head_off[:, None].to(dtype)
         b, tau, amplitude = n.threshold[:, None], n.sharpness[:, None], n.amplitude[:, None]
         theta, beta = n.offset[:, None], n.gate
 

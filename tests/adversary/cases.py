@@ -160,7 +160,7 @@ def long_sum_case(rng: np.random.Generator) -> Case:
         if rng.random() < 0.5:
             noise = torch.randn(model.rules.body_logits.shape, dtype=model.rules.body_logits.dtype)
             model.rules.body_logits.add_(0.1 * noise)
-        weights = model.step_parameters().weights
+        weights = model.step_parameters()
         gap = float(10 ** rng.uniform(-13 if dtype == torch.float64 else -7, -0.5))
         if body:
             own = weights.body.double().sum() + size * weights.body_off.double()[0]

@@ -543,7 +543,7 @@ def test_what_strays_is_bounded_with_the_rounding_of_its_argument(argument: floa
         model.rules.head_logits.zero_()
         model.threshold.fill_(1 - argument / 5)
         numbers = model.step_parameters()
-        slack = float((numbers.weights.body_total - numbers.threshold.double()).detach())
+        slack = float((numbers.body_total - numbers.threshold.double()).detach())
     reach = float(numbers.sharpness) * slack
     exact = float(numbers.amplitude) * math.exp(reach) / (1 + math.exp(reach)) / 2
     stray = model.literal_weights(nothing, np.zeros(0, np.int64)).stray[0]

@@ -357,7 +357,7 @@ def test_a_body_whose_sum_is_off_by_its_rounding_is_not_certified(
     constants = lg.Constants(4.71356783919598, 20.0, 10.0, 0.95, 20.0, 5.0)
     model = lg.oracle(program, constants, form="sparse", dtype=DTYPES[dtype])
     with torch.no_grad():
-        weights = model.step_parameters().weights
+        weights = model.step_parameters()
         exact = k * (Fraction(float(weights.body[0])) + Fraction(float(weights.body_off[0])))
         model.threshold.fill_(float(exact) - gap)
         model.sharpness_raw.fill_(sharpness)
@@ -402,7 +402,7 @@ def test_what_strays_from_other_rows_is_not_lost_in_a_large_sum() -> None:
         model.rules.head_background.fill_(-2.460779905319214)
         model.rules.head_background[-1] = 7.5
         parameters = model.step_parameters()
-        last = parameters.amplitude.double()[-1] * parameters.weights.head_off.double()[-1]
+        last = parameters.amplitude.double()[-1] * parameters.head_off.double()[-1]
         gap = 3e-5
         model.offset.copy_(torch.tensor([float(last) - gap, 1e3, 1.0, 1e3]))
         model.gate_raw.fill_(1000 / gap)
@@ -430,7 +430,7 @@ def test_a_step_with_long_sums_stays_inside_its_bounds(size: int, dtype: str, wh
         for parameter in (model.rules.body_logits, model.rules.head_logits):
             parameter.add_(torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype))
         if what == "body":
-            weights = model.step_parameters().weights
+            weights = model.step_parameters()
             model.threshold.copy_(weights.body_total - 0.4)
         else:
             model.offset[0] = size * 1e-3

@@ -396,7 +396,7 @@ def test_an_annealing_tunes_a_model():
     homotopy.tune(model, 9)
     assert model.sharpness.detach().numpy() == pytest.approx(9.0, abs=1e-3)
     assert float(model.gate.detach()) == pytest.approx(5.0, abs=1e-3)
-    body = model.rules.read().body_total.detach()
+    body = model.step_parameters().body_total.detach()
     assert model.threshold.detach().numpy() == pytest.approx(body.numpy() - 0.5, abs=1e-5)
     with pytest.raises(lg.errors.ArgumentError, match="steps must be"):
         lg.operator.Homotopy(steps=0)

@@ -15,7 +15,7 @@ from latentgamma import (
     generators,
     oracle,
 )
-from latentgamma.operator.rules import DenseRules, SparseRules, bump, update
+from latentgamma.operator.rules import DenseRules, SparseRules, StepParameters, bump, update
 from random_models import FORMS, GATES, random_model, random_states
 from random_programs import random_program
 
@@ -152,10 +152,10 @@ def test_a_long_body_keeps_the_digits_of_what_is_missing(form: str) -> None:
     state = 1 - missing  # exact in single precision too
     model = oracle(program, form=form, dtype=torch.float32)
     with torch.no_grad():
-        weights = model.rules.read()
-        found = model.rules.match(state.float(), weights, model.threshold)
+        numbers = model.step_parameters()
+        found = model.rules.match(state.float(), numbers)
         atoms = torch.arange(program.M)
-        each = model.rules.body_at(weights, torch.zeros_like(atoms), atoms)
+        each = model.rules.body_at(numbers, torch.zeros_like(atoms), atoms)
         expected = (each * state).sum() - model.threshold.double()
     assert -0.5 < expected.item() < 0.5
     # Neighbouring numbers of that size are 2·10⁻³ apart in single precision.
@@ -193,9 +193,11 @@ def test_totals_do_not_lose_what_is_small() -> None:
         head_background=torch.tensor([0.0]),
     )
     state = torch.full((M,), 0.1)
-    weights = rules.read()
+    one = torch.ones(1)
+    threshold = torch.tensor([0.05 * M])
+    numbers = StepParameters(*rules.read(), threshold, one, one, torch.zeros(M), one)
     expected = 0.5 * float(state.double().sum()) - 0.5 * M * 0.1
-    margin = rules.match(state, weights, torch.tensor([0.05 * M]))
+    margin = rules.match(state, numbers)
     assert margin.item() == pytest.approx(expected, abs=0.02)
 
 

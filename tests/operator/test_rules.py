@@ -96,9 +96,9 @@ class TestValue:
     def test_the_routing_is_the_papers(self, form: str, gate: str, seed: int) -> None:
         model = random_model(random_program(seed), form=form, gate=gate, seed=seed)
         with torch.no_grad():
-            weights = model.rules.read()
+            parameters = model.step_parameters()
             one_rule_each = torch.eye(model.R, dtype=torch.float64)
-            routed = model.rules.route(one_rule_each, weights)  # (R, M): row j is v_j
+            routed = model.rules.route(one_rule_each, parameters)  # (R, M): row j is v_j
         expected = torch.tensor(paper.routing(paper_parameters(model)), dtype=torch.float64)
         torch.testing.assert_close(routed, expected, rtol=0, atol=1e-14)
 
@@ -126,14 +126,12 @@ class TestValue:
         rule, atom = torch.tensor([*pairs], dtype=torch.int64).reshape(-1, 2).T
         for at in ("body_at", "head_at"):
             torch.testing.assert_close(
-                getattr(model.rules, at)(numbers.weights, rule, atom),
-                getattr(dense.rules, at)(twin.weights, rule, atom),
+                getattr(model.rules, at)(numbers, rule, atom),
+                getattr(dense.rules, at)(twin, rule, atom),
                 rtol=0,
                 atol=1e-15,
             )
-        torch.testing.assert_close(
-            numbers.weights.body_total, twin.weights.body_total, rtol=0, atol=1e-13
-        )
+        torch.testing.assert_close(numbers.body_total, twin.body_total, rtol=0, atol=1e-13)
 
 
 # ------------------------------------------------------------------------ gradient
@@ -450,8 +448,8 @@ def test_the_literals_of_dense_rules_are_read_from_their_logits() -> None:
         (0, 1),
         (1, 0),
     ]
-    weights = rules.read()
-    assert weights.body_off.shape == weights.head_off.shape == (0,)
+    _, body_off, _, _, head_off = rules.read()
+    assert body_off.shape == head_off.shape == (0,)
     assert rules.to_dense() is rules
     for wrong in (head[:, :2], head[:1]):
         with pytest.raises(ModelError, match="must have one shape"):
@@ -486,18 +484,19 @@ def test_sparse_rules_load_values_of_their_own_literals_alone() -> None:
 def test_weights_off_the_support_are_those_of_the_background() -> None:
     program = parse("b :- a. c, b :- a, b. d :- d.")
     model = random_model(program, form="sparse", seed=2)
-    rules, weights = model.rules, model.rules.read()
+    rules, numbers = model.rules, model.step_parameters()
     dense = rules.to_dense()
     u, v = torch.sigmoid(dense.body_logits), torch.softmax(dense.head_logits, -1)
     pairs = torch.cartesian_prod(torch.arange(model.R), torch.arange(model.M))
     for order in (pairs, pairs.flip(0)):
         rule, atom = order.T
-        torch.testing.assert_close(rules.body_at(weights, rule, atom), u[rule, atom])
-        torch.testing.assert_close(rules.head_at(weights, rule, atom), v[rule, atom])
-    torch.testing.assert_close(weights.body_total, u.sum(1))
-    facts = random_model(parse("a. b."), form="sparse").rules  # no body literals at all
-    found = facts.body_at(facts.read(), torch.tensor([0, 1]), torch.tensor([1, 0]))
-    torch.testing.assert_close(found, torch.sigmoid(facts.body_background.double()))
+        torch.testing.assert_close(rules.body_at(numbers, rule, atom), u[rule, atom])
+        torch.testing.assert_close(rules.head_at(numbers, rule, atom), v[rule, atom])
+    torch.testing.assert_close(numbers.body_total, u.sum(1))
+    model = random_model(parse("a. b."), form="sparse")  # no body literals at all
+    numbers = model.step_parameters()
+    found = model.rules.body_at(numbers, torch.tensor([0, 1]), torch.tensor([1, 0]))
+    torch.testing.assert_close(found, torch.sigmoid(model.rules.body_background.double()))
 
 
 @pytest.mark.parametrize("text", ["b :- a.", "a, b :- a.", "a :- a.", "a, b, c :- a. c :- b."])
@@ -505,7 +504,7 @@ def test_routing_in_small_programs(text: str) -> None:
     """One head and a background, all atoms as heads, and a single atom."""
     program = parse(text)
     model = random_model(program, form="sparse", seed=4)
-    weights = model.rules.read()
-    routed = model.rules.route(torch.eye(model.R, dtype=torch.float64), weights)
+    one_rule_each = torch.eye(model.R, dtype=torch.float64)
+    routed = model.rules.route(one_rule_each, model.step_parameters())
     expected = torch.softmax(model.rules.to_dense().head_logits, -1)
     torch.testing.assert_close(routed, expected, rtol=0, atol=1e-14)

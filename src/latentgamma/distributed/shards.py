@@ -83,12 +83,9 @@ class DividedRules(AbstractRules):
     def whole(self, parameters: StepParameters) -> tuple[AbstractRules, StepParameters]:
         """Return the rules of all processes, in this one, and their parameters."""
         join = self.ranks.concatenate
-        weights = Weights(*map(join, parameters.weights))
-        threshold, sharpness, amplitude = map(join, parameters[1:4])
         offset = join(parameters.offset) if self.atoms_divided else parameters.offset
-        return self.gathered(), StepParameters(
-            weights, threshold, sharpness, amplitude, offset, parameters.gate
-        )
+        joined = [*map(join, parameters[:8]), offset, parameters.gate]
+        return self.gathered(), StepParameters._make(joined)
 
     def in_any_process(self, condition: bool) -> bool:
         """Return whether the condition is true in any process."""
@@ -117,16 +114,16 @@ class ShardedRules(DividedRules):
         self._total = total
         self._all_literals: Literals | None = None
 
-    def match(self, state: Tensor, weights: Weights, threshold: Tensor) -> Tensor:
+    def match(self, state: Tensor, parameters: StepParameters) -> Tensor:
         """Compute stage 1 for the rules of this process. (…, R)."""
         (state,) = copy_to_ranks(self.ranks, state)
-        return self.local.match(state, weights, threshold)
+        return self.local.match(state, parameters)
 
-    def route(self, firing: Tensor, weights: Weights) -> Tensor:
+    def route(self, firing: Tensor, parameters: StepParameters) -> Tensor:
         """Compute stages 2 and 4: the sum over the rules of all processes. (…, M)."""
         if not isinstance(self.local, SparseRules):
-            return sum_over_ranks(self.ranks, self.local.route(firing, weights))[0]
-        sums, total = self.local.head_sums(firing, weights, self.M)
+            return sum_over_ranks(self.ranks, self.local.route(firing, parameters))[0]
+        sums, total = self.local.head_sums(firing, parameters, self.M)
         sums, total = sum_over_ranks(self.ranks, sums, total)
         return total.to(firing.dtype) + sums
 
@@ -141,13 +138,13 @@ class ShardedRules(DividedRules):
         """Return the literals of the rules of this process, which are numbered from 0."""
         return self.local.literals()
 
-    def body_at(self, weights: Weights, rule: Tensor, atom: Tensor) -> Tensor:
+    def body_at(self, parameters: StepParameters, rule: Tensor, atom: Tensor) -> Tensor:
         """Return u_ji of rules of this process, in float64. (pairs,)."""
-        return self.local.body_at(weights, rule, atom)
+        return self.local.body_at(parameters, rule, atom)
 
-    def head_at(self, weights: Weights, rule: Tensor, atom: Tensor) -> Tensor:
+    def head_at(self, parameters: StepParameters, rule: Tensor, atom: Tensor) -> Tensor:
         """Return v_ji of rules of this process, in float64. (pairs,)."""
-        return self.local.head_at(weights, rule, atom)
+        return self.local.head_at(parameters, rule, atom)
 
     # ---- All rules
 
@@ -261,18 +258,18 @@ class AtomShardedRules(DividedRules):
         """The number of atoms of the model, those in other processes included."""
         return self.local.M
 
-    def match(self, state: Tensor, weights: Weights, threshold: Tensor) -> Tensor:
+    def match(self, state: Tensor, parameters: StepParameters) -> Tensor:
         """Compute stage 1 for the rules of this process. (…, R)."""
         missing = 1 - state
         total = self._replicate(missing.sum(-1, keepdim=True, dtype=torch.float64))
         used, served = self._body_counts
         sent = take(missing, self.get_buffer("body_served"))
-        return self.local.margins(self._exchange(sent, served, used), total, weights, threshold)
+        return self.local.margins(self._exchange(sent, served, used), total, parameters)
 
-    def route(self, firing: Tensor, weights: Weights) -> Tensor:
+    def route(self, firing: Tensor, parameters: StepParameters) -> Tensor:
         """Compute stages 2 and 4 of own atoms, over the rules of all processes. (…, M)."""
         used, served = self._head_counts
-        sums, total = self.local.head_sums(firing, weights, sum(used))
+        sums, total = self.local.head_sums(firing, parameters, sum(used))
         arrived = self._exchange(sums, used, served)
         received = add_at(
             firing.new_zeros(*firing.shape[:-1], self.M), self.get_buffer("head_served"), arrived
@@ -302,11 +299,11 @@ class AtomShardedRules(DividedRules):
             head_atom=self.get_buffer("head_used")[held.head_atom],
         )
 
-    def body_at(self, weights: Weights, rule: Tensor, atom: Tensor) -> Tensor:
+    def body_at(self, parameters: StepParameters, rule: Tensor, atom: Tensor) -> Tensor:
         """Raise an error: the model has to be gathered first."""
         raise _not_whole("the weight of an atom")
 
-    def head_at(self, weights: Weights, rule: Tensor, atom: Tensor) -> Tensor:
+    def head_at(self, parameters: StepParameters, rule: Tensor, atom: Tensor) -> Tensor:
         """Raise an error: the model has to be gathered first."""
         raise _not_whole("the weight of an atom")
 

@@ -197,7 +197,7 @@ def _rule_data(model: LatentGamma) -> dict[str, Any]:
     from latentgamma.operator.rules import SparseRules
 
     require_whole_model(model, "explore")
-    rules, weights = model.rules, model.rules.read()
+    rules, parameters = model.rules, model.step_parameters()
     if isinstance(rules, SparseRules):
         return {
             "body_rule": rules.body_rule.tolist(),
@@ -206,8 +206,8 @@ def _rule_data(model: LatentGamma) -> dict[str, Any]:
             "body_background": rules.body_background.double().tolist(),
             "head_rule": rules.head_rule.tolist(),
             "head_atom": rules.head_atom.tolist(),
-            "head_weight": weights.head.double().tolist(),
-            "head_background": weights.head_off.double().tolist(),
+            "head_weight": parameters.head.double().tolist(),
+            "head_background": parameters.head_off.double().tolist(),
         }
     # A dense matrix is the same with every entry a literal and no background.
     R, M = model.R, model.M
@@ -225,7 +225,7 @@ def _rule_data(model: LatentGamma) -> dict[str, Any]:
         "body_background": [-1e3] * R,
         "head_rule": rule.tolist(),
         "head_atom": atom.tolist(),
-        "head_weight": weights.head.double().flatten().tolist(),
+        "head_weight": parameters.head.double().flatten().tolist(),
         "head_background": [0.0] * R,
     }
 

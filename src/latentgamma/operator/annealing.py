@@ -101,7 +101,7 @@ class Homotopy:
             model.sharpness_raw.fill_(_softplus_inverse(settings.sharpness))
             model.gate_raw.fill_(_softplus_inverse(max(settings.gate - 1.0, 1e-3)))
             if tie:
-                model.threshold.copy_(model.rules.read().body_total - 0.5)
+                model.threshold.copy_(model.step_parameters().body_total - 0.5)
         return settings
 
 

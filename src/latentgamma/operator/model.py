@@ -33,7 +33,7 @@ from latentgamma.certificate.constants import (
 from latentgamma.certificate.parts import Places
 from latentgamma.engine.tensors import ZeroGradientWatch, hold, values_can_be_read
 from latentgamma.errors import CertificateError, ModelError, StateError
-from latentgamma.operator.kernels.interface import Parameters, RecordedRuns, is_worth_a_kernel
+from latentgamma.operator.kernels.interface import RecordedRuns, is_worth_a_kernel
 from latentgamma.operator.rules import AbstractRules, SparseRules, StepParameters, is_bump
 from latentgamma.operator.run import (
     MEMORIES,
@@ -549,12 +549,10 @@ class LatentGamma(nn.Module):
     def _fixed_parameters(self) -> FixedParameters:
         with torch.no_grad():
             runner = self._runner()
-            read, raw = runner.step_parameters(), runner.raw_parameters()
             # Some of these tensors are the parameters themselves.
-            read = read.with_tensors([tensor.detach().clone() for tensor in read.tensors()])
-            if raw is not None:
-                raw = Parameters(*(tensor.detach().clone() for tensor in raw))
-        return FixedParameters(read, raw)
+            read = [tensor.detach().clone() for tensor in runner.step_parameters()]
+            stored = tuple(tensor.detach().clone() for tensor in runner.stored())
+        return FixedParameters(StepParameters._make(read), stored)
 
     def group(self, name: str) -> list[nn.Parameter]:
         """Return the parameters of one group, for an optimiser.
@@ -864,7 +862,7 @@ class LatentGamma(nn.Module):
         """Return the cache of certificates, and the values that they depend on and that may change."""
         if not self.definite:  # some of the parts may be fixed
             with torch.no_grad():
-                values = [x for part in self.parts for x in part.step_parameters().tensors()]
+                values = [x for part in self.parts for x in part.step_parameters()]
             return self._cache, [*values, *self.buffers()]
         fixed = self._fixed.current
         if fixed is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, TypeAlias, final
 
 import numpy as np
 import numpy.typing as npt
@@ -24,21 +24,6 @@ from latentgamma.program.program import Program, require_definite
 # Body sums are computed from *what is missing*: bs_j = Σ_i u_ji − Σ_i u_ji (1 − s_i). Near the point
 # where a rule fires, the second sum is small and keeps its digits, so a body of ten thousand
 # atoms is decided as sharply as a body of two, in float32 too.
-
-
-class Weights(NamedTuple):
-    """The weights of the rules, read once and applied for many steps.
-
-    In the dense form `body` is σ(η) and `head` is softmax(ψ), both (R, M), and the two `_off`
-    fields are empty. In the sparse form `body` and `head` hold one number per literal, its
-    weight over the background, and `body_off`, `head_off` the background weight of each rule.
-    """
-
-    body: Tensor  # (R, M) or (literals,)
-    body_off: Tensor  # (0,) or (R,)
-    body_total: Tensor  # (R,) float64: Σ_i u_ji
-    head: Tensor  # (R, M) or (head literals,)
-    head_off: Tensor  # (0,) or (R,)
 
 
 class Literals(NamedTuple):
@@ -71,25 +56,27 @@ def program_of(
 
 
 class StepParameters(NamedTuple):
-    """Everything a step needs, read once from the parameters and used for many steps."""
+    """Everything a step needs, read once from the parameters and used for many steps.
 
-    weights: Weights
+    In the dense form `body` is σ(η) and `head` is softmax(ψ), both (R, M), and the two `_off`
+    fields are empty. In the sparse form `body` and `head` hold one number per literal, its
+    weight over the background, and `body_off`, `head_off` the background weight of each rule.
+    """
+
+    body: Tensor  # (R, M) or (literals,)
+    body_off: Tensor  # (0,) or (R,)
+    body_total: Tensor  # (R,) float64: Σ_i u_ji
+    head: Tensor  # (R, M) or (head literals,)
+    head_off: Tensor  # (0,) or (R,)
     threshold: Tensor  # b (R,)
     sharpness: Tensor  # τ (R,)
     amplitude: Tensor  # τ_nor ρ (R,)
     offset: Tensor  # θ (M,)
     gate: Tensor  # β ()
 
-    def tensors(self) -> tuple[Tensor, ...]:
-        """Return the ten tensors that a gradient may go to."""
-        return *self.weights, *self[1:6]
 
-    def with_tensors(self, tensors: Sequence[Tensor]) -> StepParameters:
-        """Return these parameters with other tensors, in the order of `tensors()`."""
-        count = len(Weights._fields)
-        threshold, sharpness, amplitude, offset, gate = tensors[count:]
-        weights = Weights(*tensors[:count])
-        return StepParameters(weights, threshold, sharpness, amplitude, offset, gate)
+#: The first five fields of `StepParameters`, which are those of the rules.
+Weights: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 
 
 class AbstractRules(nn.Module, ABC):
@@ -119,27 +106,27 @@ class AbstractRules(nn.Module, ABC):
         """Return the weights of the current logits, differentiable in them."""
 
     @abstractmethod
-    def match(self, state: Tensor, weights: Weights, threshold: Tensor) -> Tensor:
+    def match(self, state: Tensor, parameters: StepParameters) -> Tensor:
         """Compute stage 1, bs_j − b_j: how far each body sum lies above its threshold. (…, R)."""
 
     @abstractmethod
-    def route(self, firing: Tensor, weights: Weights) -> Tensor:
+    def route(self, firing: Tensor, parameters: StepParameters) -> Tensor:
         """Compute stages 2 and 4, Σ_j v_ji · firing_j: what each atom receives. (…, M)."""
 
-    def matrices(self, weights: Weights) -> tuple[Tensor, Tensor]:
+    def matrices(self, parameters: StepParameters) -> tuple[Tensor, Tensor]:
         """Return the weights of bodies and of heads, both (R, M), where the rules are `small`."""
-        return weights.body, weights.head
+        return parameters.body, parameters.head
 
     @abstractmethod
     def literals(self) -> Literals:
         """Return the pairs of rule and atom in bodies and in heads."""
 
     @abstractmethod
-    def body_at(self, weights: Weights, rule: Tensor, atom: Tensor) -> Tensor:
+    def body_at(self, parameters: StepParameters, rule: Tensor, atom: Tensor) -> Tensor:
         """Return u_ji, the body weights at pairs of rule and atom, in float64. (pairs,)."""
 
     @abstractmethod
-    def head_at(self, weights: Weights, rule: Tensor, atom: Tensor) -> Tensor:
+    def head_at(self, parameters: StepParameters, rule: Tensor, atom: Tensor) -> Tensor:
         """Return v_ji, the head weights at pairs of rule and atom, in float64. (pairs,)."""
 
     @abstractmethod
@@ -165,9 +152,9 @@ class AbstractRules(nn.Module, ABC):
         return condition
 
 
-def margin_at_one(weights: Weights, threshold: Tensor, dtype: torch.dtype) -> Tensor:
+def margin_at_one(parameters: StepParameters, dtype: torch.dtype) -> Tensor:
     """Return Σ_i u_ji − b_j, the margin of a rule where every atom is true. (R,)."""
-    return (weights.body_total - threshold.double()).to(dtype)
+    return (parameters.body_total - parameters.threshold.double()).to(dtype)
 
 
 def take(values: Tensor, index: Tensor) -> Tensor:
@@ -198,7 +185,7 @@ _UNDERFLOWS = 1e-3
 
 def match(rules: AbstractRules, parameters: StepParameters, state: Tensor) -> Tensor:
     """Compute stage 1, a_j = σ(τ_j (bs_j − b_j)): how far each body is satisfied. (…, R)."""
-    margin = rules.match(state, parameters.weights, parameters.threshold)
+    margin = rules.match(state, parameters)
     return torch.sigmoid(parameters.sharpness.to(state.dtype) * margin)
 
 
@@ -209,7 +196,7 @@ def fire(parameters: StepParameters, activation: Tensor) -> Tensor:
 
 def route(rules: AbstractRules, parameters: StepParameters, firing: Tensor) -> Tensor:
     """Compute stages 2 and 4, φ_i = Σ_j v_ji τ_nor ρ_j a_j − θ_i: the evidence. (…, M)."""
-    return rules.route(firing, parameters.weights) - parameters.offset.to(firing.dtype)
+    return rules.route(firing, parameters) - parameters.offset.to(firing.dtype)
 
 
 def gate(kind: Gate, sharpness: Tensor, evidence: Tensor) -> Tensor:
@@ -283,14 +270,14 @@ class DenseRules(AbstractRules):
         body = torch.sigmoid(self.body_logits)
         head = torch.softmax(self.head_logits, dim=-1)
         none = body.new_empty(0)
-        return Weights(body, none, body.sum(-1, dtype=torch.float64), head, none)
+        return body, none, body.sum(-1, dtype=torch.float64), head, none
 
-    def match(self, state: Tensor, weights: Weights, threshold: Tensor) -> Tensor:
-        missing = _product(1 - state, weights.body.T.to(state.dtype))  # (…, R)
-        return margin_at_one(weights, threshold, state.dtype) - missing
+    def match(self, state: Tensor, parameters: StepParameters) -> Tensor:
+        missing = _product(1 - state, parameters.body.T.to(state.dtype))  # (…, R)
+        return margin_at_one(parameters, state.dtype) - missing
 
-    def route(self, firing: Tensor, weights: Weights) -> Tensor:
-        return _product(firing, weights.head.to(firing.dtype))  # (…, M)
+    def route(self, firing: Tensor, parameters: StepParameters) -> Tensor:
+        return _product(firing, parameters.head.to(firing.dtype))  # (…, M)
 
     def literals(self) -> Literals:
         with torch.no_grad():
@@ -301,11 +288,11 @@ class DenseRules(AbstractRules):
             head_rule, head_atom = torch.nonzero(strong, as_tuple=True)
         return Literals(body_rule, body_atom, head_rule, head_atom)
 
-    def body_at(self, weights: Weights, rule: Tensor, atom: Tensor) -> Tensor:
-        return weights.body[rule, atom].double()
+    def body_at(self, parameters: StepParameters, rule: Tensor, atom: Tensor) -> Tensor:
+        return parameters.body[rule, atom].double()
 
-    def head_at(self, weights: Weights, rule: Tensor, atom: Tensor) -> Tensor:
-        return weights.head[rule, atom].double()
+    def head_at(self, parameters: StepParameters, rule: Tensor, atom: Tensor) -> Tensor:
+        return parameters.head[rule, atom].double()
 
     def to_dense(self) -> DenseRules:
         return self
@@ -414,9 +401,11 @@ class SparseRules(AbstractRules):
         )
 
     def read(self) -> Weights:
-        return self.weights_of(
-            self.body_logits, self.body_background, self.head_logits, self.head_background
-        )
+        return self.weights_of(*self.logits())
+
+    def logits(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return the logits in the order in which `weights_of` takes them."""
+        return self.body_logits, self.body_background, self.head_logits, self.head_background
 
     def weights_of(
         self,
@@ -432,7 +421,7 @@ class SparseRules(AbstractRules):
         body = torch.sigmoid(body_logits.double()) - take(off, self.body_rule)  # (literals,)
         total = add_at(self.M * off, self.body_rule, body)
         head, head_off = self._softmax(head_logits.double(), head_background.double())
-        return Weights(body, off, total, head, head_off)
+        return body, off, total, head, head_off
 
     def _softmax(self, logits: Tensor, background: Tensor) -> tuple[Tensor, Tensor]:
         """Return softmax(ψ) on the support, over the background, and the background itself."""
@@ -451,33 +440,33 @@ class SparseRules(AbstractRules):
         off = off / norm
         return on / take(norm, rows) - take(off, rows), off
 
-    def match(self, state: Tensor, weights: Weights, threshold: Tensor) -> Tensor:
+    def match(self, state: Tensor, parameters: StepParameters) -> Tensor:
         missing = 1 - state
         total = missing.sum(-1, keepdim=True, dtype=torch.float64)  # (…, 1)
-        return self.margins(missing, total, weights, threshold)
+        return self.margins(missing, total, parameters)
 
-    def margins(
-        self, missing: Tensor, total: Tensor, weights: Weights, threshold: Tensor
-    ) -> Tensor:
+    def margins(self, missing: Tensor, total: Tensor, parameters: StepParameters) -> Tensor:
         """Compute stage 1 from what is missing, 1 − s of `body_atom`, and its sum over all atoms."""
-        margin = margin_at_one(weights, threshold, missing.dtype)
-        background = (total * weights.body_off.double()).to(missing.dtype)  # (…, R)
-        lacking = take(missing, self.body_atom) * weights.body.to(missing.dtype)  # (…, literals)
+        margin = margin_at_one(parameters, missing.dtype)
+        background = (total * parameters.body_off.double()).to(missing.dtype)  # (…, R)
+        lacking = take(missing, self.body_atom) * parameters.body.to(missing.dtype)  # (…, literals)
         # All terms of the sum are of one sign, so its error stays relative to itself.
         return margin - add_at(background, self.body_rule, lacking)
 
-    def route(self, firing: Tensor, weights: Weights) -> Tensor:
-        sums, total = self.head_sums(firing, weights, self.M)
+    def route(self, firing: Tensor, parameters: StepParameters) -> Tensor:
+        sums, total = self.head_sums(firing, parameters, self.M)
         return total.to(firing.dtype) + sums
 
-    def head_sums(self, firing: Tensor, weights: Weights, size: int) -> tuple[Tensor, Tensor]:
+    def head_sums(
+        self, firing: Tensor, parameters: StepParameters, size: int
+    ) -> tuple[Tensor, Tensor]:
         """Return what `size` atoms receive over the background, and the background in float64."""
-        background = firing * weights.head_off.to(firing.dtype)  # (…, R)
+        background = firing * parameters.head_off.to(firing.dtype)  # (…, R)
         total = background.sum(-1, keepdim=True, dtype=torch.float64)  # (…, 1)
-        sent = take(firing, self.head_rule) * weights.head.to(firing.dtype)  # (…, head literals)
+        sent = take(firing, self.head_rule) * parameters.head.to(firing.dtype)  # (…, heads)
         return add_at(firing.new_zeros(*firing.shape[:-1], size), self.head_atom, sent), total
 
-    def matrices(self, weights: Weights) -> tuple[Tensor, Tensor]:
+    def matrices(self, parameters: StepParameters) -> tuple[Tensor, Tensor]:
         def matrix(on: Tensor, off: Tensor, rule: Tensor, atom: Tensor) -> Tensor:
             # Not on an expanded tensor: of one rule, Inductor would add to all its atoms.
             every = torch.zeros(self.R * self.M, dtype=off.dtype, device=off.device)
@@ -485,20 +474,20 @@ class SparseRules(AbstractRules):
             return found + off[:, None]
 
         return (
-            matrix(weights.body, weights.body_off, self.body_rule, self.body_atom),
-            matrix(weights.head, weights.head_off, self.head_rule, self.head_atom),
+            matrix(parameters.body, parameters.body_off, self.body_rule, self.body_atom),
+            matrix(parameters.head, parameters.head_off, self.head_rule, self.head_atom),
         )
 
     def literals(self) -> Literals:
         return Literals(self.body_rule, self.body_atom, self.head_rule, self.head_atom)
 
-    def body_at(self, weights: Weights, rule: Tensor, atom: Tensor) -> Tensor:
-        on = self._at(weights.body, (self.body_rule, self.body_atom), rule, atom)
-        return on + weights.body_off.double()[rule]
+    def body_at(self, parameters: StepParameters, rule: Tensor, atom: Tensor) -> Tensor:
+        on = self._at(parameters.body, (self.body_rule, self.body_atom), rule, atom)
+        return on + parameters.body_off.double()[rule]
 
-    def head_at(self, weights: Weights, rule: Tensor, atom: Tensor) -> Tensor:
-        on = self._at(weights.head, (self.head_rule, self.head_atom), rule, atom)
-        return on + weights.head_off.double()[rule]
+    def head_at(self, parameters: StepParameters, rule: Tensor, atom: Tensor) -> Tensor:
+        on = self._at(parameters.head, (self.head_rule, self.head_atom), rule, atom)
+        return on + parameters.head_off.double()[rule]
 
     def _at(self, on: Tensor, pairs: tuple[Tensor, Tensor], rule: Tensor, atom: Tensor) -> Tensor:
         """Return the weight over the background at pairs: 0 where a pair is not in the support."""

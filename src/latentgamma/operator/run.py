@@ -25,8 +25,8 @@ from latentgamma.operator.kernels.interface import (
     Coefficients,
     FusedSteps,
     LiteralRows,
-    Parameters,
     RecordedRuns,
+    Stored,
     kernel_for,
     literal_rows_of,
     matrix_coefficients,
@@ -107,25 +107,17 @@ def raw_open_unit(name: str, value: Tensor) -> Tensor:
 
 @dataclass(eq=False)
 class FixedParameters:
-    """A copy of a model's parameters, and what was computed from it once.
+    """A copy of a model's parameters, as a step uses and as `Runner.stored` returns them.
 
-    `parameters` are those of a sparse model; they are None for other forms.
+    With it goes what was computed from it once.
     """
 
     step_parameters: StepParameters
-    parameters: Parameters | None
+    stored: Stored
     certificates: ValueCache = field(default_factory=ValueCache)
     recorded_runs: RecordedRuns = field(default_factory=RecordedRuns)
-    _coefficients: dict[Hashable, Any] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def coefficients(self, key: Hashable, read: Callable[[], T]) -> T:
-        """Return what `read` does, called once for each key."""
-        with self._lock:
-            if key not in self._coefficients:
-                self._coefficients[key] = read()
-            found: T = self._coefficients[key]
-            return found
+    #: Coefficients, which depend on no value that may change.
+    read: ValueCache = field(default_factory=ValueCache)
 
 
 class FixedState:
@@ -348,16 +340,14 @@ def values_of(module: nn.Module) -> list[Tensor]:
     return [x for x in values if x is not None]
 
 
-def read_step_parameters(rules: AbstractRules, weights: Weights, raw: Any) -> StepParameters:
-    """Return the parameters as a step uses them, from a model's raw ones, or from `Parameters`."""
-    gain, gate = rules.shared(positive(raw.gain_raw), above_one(raw.gate_raw))
+def read_step_parameters(
+    rules: AbstractRules, weights: Weights, others: Sequence[Tensor]
+) -> StepParameters:
+    """Return the parameters as a step uses them, from the weights and the others as they are stored."""
+    threshold, sharpness, confidence, gain, offset, gate = others
+    gain, gate = rules.shared(positive(gain), above_one(gate))
     return StepParameters(
-        weights,
-        raw.threshold,
-        positive(raw.sharpness_raw),
-        gain * open_unit(raw.confidence_raw),
-        raw.offset,
-        gate,
+        *weights, threshold, positive(sharpness), gain * open_unit(confidence), offset, gate
     )
 
 
@@ -381,27 +371,20 @@ class Runner:
         """Return the parameters as a step uses them, differentiable unless they are fixed."""
         if self.fixed is not None:
             return self.fixed.step_parameters
-        return read_step_parameters(self.rules, self.rules.read(), self.model)
+        return read_step_parameters(self.rules, self.rules.read(), self._others())
 
-    def raw_parameters(self) -> Parameters | None:
-        """Return the parameters as they are stored; None for a form that no kernel runs."""
+    def stored(self) -> Stored:
+        """Return the parameters of a sparse model as they are stored; none of other forms."""
         if self.fixed is not None:
-            return self.fixed.parameters
-        if not isinstance(self.rules, SparseRules):
-            return None
-        rules, model = self.rules, self.model
-        return Parameters(
-            rules.body_logits,
-            rules.body_background,
-            rules.head_logits,
-            rules.head_background,
-            model.threshold,
-            model.sharpness_raw,
-            model.confidence_raw,
-            model.gain_raw,
-            model.offset,
-            model.gate_raw,
+            return self.fixed.stored
+        return (
+            (*self.rules.logits(), *self._others()) if isinstance(self.rules, SparseRules) else ()
         )
+
+    def _others(self) -> tuple[Tensor, ...]:
+        """Return the parameters besides those of the rules, as they are stored."""
+        m = self.model
+        return m.threshold, m.sharpness_raw, m.confidence_raw, m.gain_raw, m.offset, m.gate_raw
 
     # ---- One step
 
@@ -458,9 +441,8 @@ class Runner:
         if not are_plain(*values):
             return read()
         with torch.inference_mode(False), torch.no_grad():  # it may be needed outside of this mode
-            if self.fixed is not None:
-                return self.fixed.coefficients(key, read)
-            return self.cache.get(key, values, read)
+            cache = self.cache if self.fixed is None else self.fixed.read
+            return cache.get(key, values, read)
 
     # ---- Several steps
 
@@ -468,10 +450,10 @@ class Runner:
         self, state: Tensor, steps: int, memory: Memory, counts: Tensor | None = None
     ) -> Tensor:
         """Return the state after `steps` applications, or after `counts` (B,) ones. (…, M)."""
-        raw = self._kernel_parameters(steps, memory)
-        fused = None if raw is None else self._fused(raw, state, steps, counts)
+        fused = self._fused(state, steps, memory, counts)
         if fused is not None:
-            return fused.final(state, *self._inputs(raw, fused, state.dtype))
+            run, stored, read = fused
+            return run.final(state, stored, read)
         if counts is not None:
             return self._final_of_counts(state, counts, memory)
         # Not a list of them: without gradients only the last state has to live.
@@ -481,10 +463,10 @@ class Runner:
 
     def states(self, state: Tensor, steps: int, memory: Memory) -> Tensor:
         """Return every state of the run, the first one included. (T + 1, …, M)."""
-        raw = self._kernel_parameters(steps, memory)
-        fused = None if raw is None else self._fused(raw, state, steps)
+        fused = self._fused(state, steps, memory)
         if fused is not None:
-            return fused.trajectory(state, *self._inputs(raw, fused, state.dtype))
+            run, stored, read = fused
+            return run.trajectory(state, stored, read)
         return torch.stack([state, *self._plain_states(state, steps, memory)])
 
     def _final_of_counts(self, state: Tensor, counts: Tensor, memory: Memory) -> Tensor:
@@ -504,15 +486,15 @@ class Runner:
         given = self.prepare(state.dtype)
         if state.is_cuda:  # as the kernels do: an exception would have to wait for the device
             state = torch.where((state >= 0) & (state <= 1), state, torch.nan)
-        rerun = memory != "all" and can_be_rerun(state, *given.tensors())
+        rerun = memory != "all" and can_be_rerun(state, *given)
         if not rerun or self._is_small(state, steps):
             yield from self._steps(given, state, steps)
             return
 
         def step(tensors: Sequence[Tensor], before: Tensor) -> Tensor:
-            return self.step(given.with_tensors(tensors), before)
+            return self.step(type(given)._make(tensors), before)
 
-        yield from run_keeping_states(step, given.tensors(), state, steps)
+        yield from run_keeping_states(step, given, state, steps)
 
     def _is_small(self, state: Tensor, steps: int) -> bool:
         """Return whether everything in a run can be kept."""
@@ -525,33 +507,39 @@ class Runner:
 
     # ---- Kernels
 
-    def _kernel_parameters(self, steps: int, memory: Memory) -> Parameters | None:
-        """Return the parameters for a kernel, or None where plain torch has to run the steps."""
+    def _fused(
+        self, state: Tensor, steps: int, memory: Memory, counts: Tensor | None = None
+    ) -> tuple[FusedSteps, Stored, Any] | None:
+        """Return how to run these steps as one kernel, or None where plain torch has to.
+
+        With it come the parameters that need gradients, and what the kernel has read of them.
+        """
+        rules = self.rules
         if not self.use_kernels or memory == "all" or steps == 0:
             return None
-        return self.raw_parameters() if self.gate_kind in PROVED_GATES else None
-
-    def _fused(
-        self, raw: Parameters, state: Tensor, steps: int, counts: Tensor | None = None
-    ) -> FusedSteps | None:
-        """Return how to run these steps as one kernel, or None where plain torch has to."""
-        rules = self.rules
-        kernel = kernel_for(rules, state, raw)
-        if kernel is None or not isinstance(rules, SparseRules):
+        if self.gate_kind not in PROVED_GATES or not isinstance(rules, SparseRules):
             return None
-        bump = is_bump(self.gate_kind)
+        stored = self.stored()
+        kernel = kernel_for(rules, state, stored)
+        if kernel is None:
+            return None
         rows = literal_rows_of(rules)
 
-        def read_plainly(raw: Parameters) -> StepParameters:
-            return read_step_parameters(rules, rules.weights_of(*raw[:4]), raw)
+        def read_plainly(stored: Stored) -> StepParameters:
+            return read_step_parameters(rules, rules.weights_of(*stored[:4]), stored[4:])
 
-        return FusedSteps(
-            kernel, rows, read_plainly, self.step, steps, bump, counts,
-            *self._recorded(state, steps, rows, raw),
+        run = FusedSteps(
+            kernel, rows, read_plainly, self.step, steps, is_bump(self.gate_kind), counts,
+            *self._recorded(state, steps, rows, stored),
         )  # fmt: skip
+        if self.fixed is None and state.is_cuda:  # there a graph reads the parameters
+            return run, stored, None
+        key = "kernel", state.dtype, run.bump
+        read = self._kept(key, lambda: run.read(stored, state.dtype), graph=False)
+        return run, stored if self.fixed is None else (), read
 
     def _recorded(
-        self, state: Tensor, steps: int, rows: LiteralRows, raw: Parameters
+        self, state: Tensor, steps: int, rows: LiteralRows, stored: Stored
     ) -> tuple[RecordedRuns | None, Hashable]:
         """Return where to record a run on a GPU if that is worth its memory, and its key."""
         if not state.is_cuda or self.recorded_runs is None:
@@ -561,21 +549,5 @@ class Runner:
             return None, None
         recorded = self.recorded_runs if self.fixed is None else self.fixed.recorded_runs
         # The graph reads the parameters where they lie, so changes of their values are seen.
-        key = id(rows), self.gate_kind, raw[0].dtype, *(x.data_ptr() for x in raw)
+        key = id(rows), self.gate_kind, stored[0].dtype, *(x.data_ptr() for x in stored)
         return recorded, key
-
-    def _inputs(
-        self, raw: Parameters | None, run: FusedSteps, dtype: torch.dtype
-    ) -> tuple[Parameters | None, Any]:
-        """Return what a kernel runs on: the parameters, or coefficients that were read before."""
-        fixed = self.fixed
-        if fixed is None:
-            if raw is None or raw.offset.is_cuda:  # there a graph reads the parameters
-                return raw, None
-            key = "kernel", dtype, run.bump
-            return raw, self._kept(key, lambda: run.read(raw, dtype), graph=False)
-        if fixed.parameters is None:
-            raise RuntimeError("these parameters are not those of a sparse model")
-        given = fixed.parameters
-        key = str(given.offset.device), dtype, run.bump
-        return None, fixed.coefficients(key, lambda: run.read(given, dtype))

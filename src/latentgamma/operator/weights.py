@@ -49,7 +49,6 @@ def read_model(
     row = torch.from_numpy(rows).to(numbers.offset.device)
     literals = SparseRules.literals_of(program)
     body_rule, body_atom, head_rule, head_atom = (x.to(row.device) for x in literals)
-    weights = numbers.weights
     rounding = Rounding.of(dtype)
     body_pairs, head_pairs = (row[body_rule], body_atom), (row[head_rule], head_atom)
     every = _rows(rules, numbers, rounding)
@@ -60,10 +59,10 @@ def read_model(
     return LiteralWeights(
         program=program,
         rounding=rounding,
-        body=_array(rules.body_at(weights, *body_pairs)),
+        body=_array(rules.body_at(numbers, *body_pairs)),
         outside=outside,
         least_weight=least,
-        head=_array(rules.head_at(weights, *head_pairs)),
+        head=_array(rules.head_at(numbers, *head_pairs)),
         rows=every[rows],
         gates=GateNumbers.of(
             _array(numbers.offset),
@@ -80,10 +79,9 @@ def read_model(
 
 def _rows(rules: AbstractRules, numbers: StepParameters, rounding: Rounding) -> RowNumbers:
     """Return the numbers of all rows of the model."""
-    weights = numbers.weights
-    slack = weights.body_total - numbers.threshold.double()
+    slack = numbers.body_total - numbers.threshold.double()
     mixed = torch.zeros(rules.R, dtype=torch.float64, device=slack.device)
-    sizes = weights.body_total.abs()  # of the terms of Σ_i u_ji
+    sizes = numbers.body_total.abs()  # of the terms of Σ_i u_ji
     if isinstance(rules, SparseRules):
         held = rules.literals()
         additions = _array(torch.bincount(held.body_rule, minlength=rules.R))
@@ -91,11 +89,11 @@ def _rows(rules: AbstractRules, numbers: StepParameters, rounding: Rounding) -> 
         longest = additions + (rules.M if rules.small else 0)
         roundings = rounding.roundings_of_sum(longest, rules.M)
         terms = additions
-        sizes = _sums(held.body_rule, weights.body.abs(), rules.R)
-        sizes += rules.M * weights.body_off.double()
+        sizes = _sums(held.body_rule, numbers.body.abs(), rules.R)
+        sizes += rules.M * numbers.body_off.double()
         # Where a literal weighs less than the background, its term is negative, and the sum of
         # all sizes is that of the terms and twice that of the negative ones.
-        negative = weights.body.double().clamp(max=0).abs()
+        negative = numbers.body.double().clamp(max=0).abs()
         mixed = 2 * mixed.index_add(0, held.body_rule, negative)
     else:
         roundings = np.broadcast_to(rounding.roundings_of_sum(rules.M, 0), (rules.R,))
@@ -120,12 +118,12 @@ def _route_roundings(
     if not isinstance(rules, SparseRules):
         roundings = np.broadcast_to(rounding.roundings_of_sum(rules.R, 0), (rules.M,))
         return roundings, np.zeros(rules.M)
-    held, weights = rules.literals(), numbers.weights
+    held = rules.literals()
     additions = _array(torch.bincount(held.head_atom, minlength=rules.M))
     additions += rules.R if rules.small else 0
     roundings = rounding.roundings_of_sum(additions, rules.R)
     amplitude = numbers.amplitude.double()
-    negative = (amplitude[held.head_rule] * weights.head.double()).clamp(max=0).abs()
+    negative = (amplitude[held.head_rule] * numbers.head.double()).clamp(max=0).abs()
     return roundings, 2 * _array(_sums(held.head_atom, negative, rules.M))
 
 
@@ -133,9 +131,9 @@ def _outside(
     rules: AbstractRules, numbers: StepParameters, row: Tensor, body_rule: Tensor, body_atom: Tensor
 ) -> tuple[Array, Array]:
     """Return Σ_i u_ji outside of each rule's body, and the least u_ji of all atoms. (R,)."""
-    R, M, weights = len(row), rules.M, numbers.weights
+    R, M = len(row), rules.M
     if not isinstance(rules, SparseRules):
-        body = weights.body.double()
+        body = numbers.body.double()
         least = body.amin(1) if M else body.new_zeros(rules.R)
         if torch.equal(row, torch.arange(rules.R, device=row.device)):
             body = body.clone()
@@ -149,8 +147,8 @@ def _outside(
     place[row] = torch.arange(R, device=row.device)
     rule = place[held.body_rule]
     keep = rule >= 0
-    rule, atom, on = rule[keep], held.body_atom[keep], weights.body.double()[keep]
-    off = weights.body_off.double()
+    rule, atom, on = rule[keep], held.body_atom[keep], numbers.body.double()[keep]
+    off = numbers.body_off.double()
     beyond = ~_contains(body_rule * M + body_atom, rule * M + atom)
     counts = M - torch.bincount(body_rule, minlength=R)
     extra = torch.bincount(rule[beyond], minlength=R)
@@ -173,9 +171,9 @@ def _stray(
     rules: AbstractRules, numbers: StepParameters, heads: tuple[Tensor, Tensor], firing: Tensor
 ) -> Array:
     """Return the most that each atom receives from rows that it is no head of. (M,)."""
-    weights, (head_rule, head_atom) = numbers.weights, heads
+    head_rule, head_atom = heads
     if not isinstance(rules, SparseRules):
-        head = weights.head.double().clone()
+        head = numbers.head.double().clone()
         head[head_rule, head_atom] = 0.0
         terms: Tensor | int = rules.R
         stray = firing @ head
@@ -183,13 +181,13 @@ def _stray(
         # The background of all rows less that of the rows whose head the atom is; and literals
         # of the model that are no heads in the program. The background is one sum for all
         # atoms, so what is taken off leaves an error relative to that sum.
-        off = firing * weights.head_off.double()
+        off = firing * numbers.head_off.double()
         own = _sums(head_atom, off[head_rule], rules.M)
         held = rules.literals()
         beyond = ~_contains(
             head_rule * rules.M + head_atom, held.head_rule * rules.M + held.head_atom
         )
-        sent = (firing[held.head_rule] * weights.head.double().clamp(min=0))[beyond]
+        sent = (firing[held.head_rule] * numbers.head.double().clamp(min=0))[beyond]
         extra = _sums(held.head_atom[beyond], sent, rules.M)
         total = off.sum()
         terms = rules.R + torch.bincount(held.head_atom, minlength=rules.M).max() if rules.M else 1
@@ -201,14 +199,13 @@ def _whole(rules: AbstractRules, numbers: StepParameters, rows: RowNumbers) -> F
     """Return all weights as full matrices, if they are not too many."""
     if rules.R * rules.M > _WHOLE_UP_TO:
         return None
-    weights = numbers.weights
     if not isinstance(rules, SparseRules):
-        return FullWeights(_array(weights.body), _array(weights.head), rows)
+        return FullWeights(_array(numbers.body), _array(numbers.head), rows)
     held = rules.literals()
-    body = weights.body_off.double()[:, None].repeat(1, rules.M)
-    body[held.body_rule, held.body_atom] += weights.body.double()
-    head = weights.head_off.double()[:, None].repeat(1, rules.M)
-    head[held.head_rule, held.head_atom] += weights.head.double()
+    body = numbers.body_off.double()[:, None].repeat(1, rules.M)
+    body[held.body_rule, held.body_atom] += numbers.body.double()
+    head = numbers.head_off.double()[:, None].repeat(1, rules.M)
+    head[held.head_rule, held.head_atom] += numbers.head.double()
     # A literal that weighs nothing may come out below zero by a rounding.
     return FullWeights(_array(body.clamp(min=0)), _array(head.clamp(min=0)), rows)
 
@@ -226,15 +223,15 @@ def rows_of(
     A row's body are the atoms it weighs above one half; its heads are the atoms that it brings
     above their offset by itself once its body is true. Rows without a head are idle.
     """
-    weights, held = numbers.weights, rules.literals()
-    body = rules.body_at(weights, held.body_rule, held.body_atom)
+    held = rules.literals()
+    body = rules.body_at(numbers, held.body_rule, held.body_atom)
     strong = body > 0.5
     body_rule, body_atom = held.body_rule[strong], held.body_atom[strong]
     total = torch.zeros(rules.R, dtype=torch.float64, device=body.device)
     total.index_add_(0, body_rule, body[strong])
     margin = total - numbers.threshold.double()
     firing = numbers.amplitude.double() * torch.sigmoid(numbers.sharpness.double() * margin)
-    sent = firing[held.head_rule] * rules.head_at(weights, held.head_rule, held.head_atom)
+    sent = firing[held.head_rule] * rules.head_at(numbers, held.head_rule, held.head_atom)
     heads = sent > numbers.offset.double()[held.head_atom]
     used = Literals(body_rule, body_atom, held.head_rule[heads], held.head_atom[heads])
     return program_of(used, rules.R, atoms)

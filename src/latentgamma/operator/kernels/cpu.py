@@ -116,15 +116,9 @@ class StepArrays(NamedTuple):
     heads: Csr  # rule → its heads
     uses: Csr  # atom → the rules that have it in their body
     sources: Csr  # atom → the rules that have it as a head
-    body_weight: Array  # (literals,) in the order of `bodies`, and so on
-    head_weight: Array  # (head literals,)
-    use_weight: Array  # (literals,) where a backward pass needs it
-    source_weight: Array  # (head literals,)
-    margin: Array  # (R,)
-    body_background: Array  # (R,)
-    head_background: Array  # (R,)
-    offset: Array  # (M,)
-    gate: float  # β
+    coefficients: Coefficients  # arrays, and β as a number
+    use_weight: Array  # (literals,) body weights in the order of `uses`, for a backward pass
+    source_weight: Array  # (head literals,) head weights in the order of `sources`
     gate_power: int  # β where it is a whole number up to HIGHEST_POWER, otherwise 0
     bump: bool
 
@@ -286,18 +280,19 @@ def rules_forward(
 
     `missing` is Σ_i (1 − s_i). `slope` becomes σ′, unless it has no rows.
     """
-    (start, atom), weight = step.bodies, step.body_weight
+    c = step.coefficients
+    (start, atom), weight = step.bodies, c.body_weight
     ahead = prefetch_distance(state)
     for block in range(first, last):
-        low, high = block * BLOCK, min(block * BLOCK + BLOCK, len(step.margin))
+        low, high = block * BLOCK, min(block * BLOCK + BLOCK, len(c.margin))
         for j in range(low, high):
-            lack = narrow(missing * np.float64(step.body_background[j]), state)
+            lack = narrow(missing * np.float64(c.body_background[j]), state)
             # All terms of the sum are of one sign, so its error stays relative to itself.
             for p in range(start[j], start[j + 1]):
                 if ahead > 0:
                     fetch(state, atom[min(p + ahead, len(atom) - 1)])
                 lack = fma(1.0 - row(state, atom[p]), weight[p], lack)
-            put(activation, j, step.margin[j] - lack)
+            put(activation, j, c.margin[j] - lack)
         begin = groups(activation, low)
         for g in range(begin, begin + groups(activation, high - low)):
             x = group(activation, g)
@@ -306,7 +301,7 @@ def rules_forward(
             put_group(activation, g, where_reaches(x, 0.0, part, small * part))
             if len(slope) > 0:
                 put_group(slope, g, small * part * part)
-        sum_weighted(activation, step.head_background, low, high, rule_sums, block)
+        sum_weighted(activation, c.head_background, low, high, rule_sums, block)
 
 
 @inlined
@@ -325,15 +320,16 @@ def _atoms_forward(
 
     `background` is what every atom receives from all rules.
     """
-    gate = state.dtype.type(step.gate)
+    c = step.coefficients
+    gate = state.dtype.type(c.gate)
     evidence = np.zeros_like(state[:BLOCK])
     common = narrow(background, state)
     ahead = prefetch_distance(activation)
     for block in range(first, last):
-        low, high = block * BLOCK, min(block * BLOCK + BLOCK, len(step.offset))
+        low, high = block * BLOCK, min(block * BLOCK + BLOCK, len(c.offset))
         for i in range(low, high):
             received = gathered_sum(i, step.sources, step.source_weight, activation, common, ahead)
-            put(evidence, i - low, received - step.offset[i])
+            put(evidence, i - low, received - c.offset[i])
         begin = groups(state, low)
         for g in range(groups(state, high - low)):
             phi = group(evidence, g)
@@ -378,7 +374,8 @@ def forward_tiles(
     tiles overwrite. This thread computes the blocks of `part` out of `parts`; the threads of the
     other parts run the same tiles and share every array.
     """
-    M, R = len(step.offset), len(step.margin)
+    c = step.coefficients
+    M, R = len(c.offset), len(c.margin)
     lanes = 1 if activation.ndim == 1 else TILE
     first_atom, last_atom = blocks(M) * part // parts, blocks(M) * (part + 1) // parts
     first_rule, last_rule = blocks(R) * part // parts, blocks(R) * (part + 1) // parts
@@ -439,17 +436,18 @@ def _atoms_backward(
 
     `grad` becomes the part that goes directly to the state, not through any rule.
     """
-    gate = state.dtype.type(step.gate)
+    c = step.coefficients
+    gate = state.dtype.type(c.gate)
     common = narrow(background, state)
     ahead = prefetch_distance(work.activation)
     evidence = work.grad_evidence
     for block in range(first, last):
-        low, high = block * BLOCK, min(block * BLOCK + BLOCK, len(step.offset))
+        low, high = block * BLOCK, min(block * BLOCK + BLOCK, len(c.offset))
         for i in range(low, high):
             received = gathered_sum(
                 i, step.sources, step.source_weight, work.activation, common, ahead
             )
-            put(evidence, i, received - step.offset[i])
+            put(evidence, i, received - c.offset[i])
         begin = groups(state, low)
         by_gate = widen(group_of(state, 0.0))
         for g in range(begin, begin + groups(state, high - low)):
@@ -500,14 +498,15 @@ def _rules_backward(
     `missing` is Σ_i (1 − s_i), `grad_background` is Σ_i dL/dφ_i. The gradients of the rules'
     coefficients are added to `grads`, unless those have no rows.
     """
+    c = step.coefficients
     lack, common = narrow(missing, state), narrow(grad_background, state)
     evidence = work.grad_evidence
     ahead = prefetch_distance(evidence)
     for block in range(first, last):
-        low, high = block * BLOCK, min(block * BLOCK + BLOCK, len(step.margin))
+        low, high = block * BLOCK, min(block * BLOCK + BLOCK, len(c.margin))
         for j in range(low, high):
             received = gathered_sum(
-                j, step.heads, step.head_weight, evidence, common * step.head_background[j], ahead
+                j, step.heads, c.head_weight, evidence, common * c.head_background[j], ahead
             )
             grad = received * row(work.slope, j)
             put(work.slope, j, grad)
@@ -526,7 +525,7 @@ def _rules_backward(
                     so_far = row(grads.body_weight, p)
                     lacking = row(state, step.bodies.indices[p]) - 1.0
                     put(grads.body_weight, p, fma(lacking, grad, so_far))
-        sum_weighted(work.slope, step.body_background, low, high, work.rule_sums, block)
+        sum_weighted(work.slope, c.body_background, low, high, work.rule_sums, block)
 
 
 @inlined
@@ -534,9 +533,10 @@ def _uses_backward(
     first: int, last: int, step: StepArrays, background: Any, work: BackwardArrays
 ) -> None:
     """Add to `grad` what comes to each atom through the bodies it is in, and through the total."""
+    c = step.coefficients
     common = narrow(background, work.grad)
     ahead = prefetch_distance(work.slope)
-    for i in range(first * BLOCK, min(last * BLOCK, len(step.offset))):
+    for i in range(first * BLOCK, min(last * BLOCK, len(c.offset))):
         received = gathered_sum(i, step.uses, step.use_weight, work.slope, common, ahead)
         put(work.grad, i, row(work.grad, i) + received)
 
@@ -588,7 +588,8 @@ def backward_tiles(
     holds the states of every tile. `totals` and `grad_gate` have one row per tile; `grads` has no
     rows where no coefficient needs a gradient. Threads share tiles as in `forward_tiles`.
     """
-    M, R = len(step.offset), len(step.margin)
+    c = step.coefficients
+    M, R = len(c.offset), len(c.margin)
     lanes = 1 if work.grad.ndim == 1 else TILE
     first_atom, last_atom = blocks(M) * part // parts, blocks(M) * (part + 1) // parts
     first_rule, last_rule = blocks(R) * part // parts, blocks(R) * (part + 1) // parts

@@ -27,10 +27,10 @@ from latentgamma.operator.kernels.interface import (
     Coefficients,
     FusedSteps,
     LiteralRows,
-    Parameters,
-    Prepared,
+    Stored,
     make_coefficients,
 )
+from latentgamma.operator.rules import StepParameters
 from latentgamma.program.compilation import share_parts, thread_pool
 from latentgamma.program.graph import Csr
 
@@ -92,43 +92,41 @@ _LINE = 64
 # ---- Parameters
 
 
-def read(run: FusedSteps, parameters: Parameters, dtype: torch.dtype) -> Prepared:
-    """Return the coefficients of a step, with the literals."""
+def read(run: FusedSteps, stored: Stored, dtype: torch.dtype) -> tuple[StepParameters, StepArrays]:
+    """Return the parameters that a step uses, and the same multiplied out, with the literals."""
     rows = run.rows
     with torch.no_grad():
-        step = run.read_plainly(parameters)
-        c = make_coefficients(rows, step, dtype)
-    gate, margin, head_weight = float(c.gate), _array(c.margin), _array(c.head_weight)
-    arrays = StepArrays(
+        parameters = run.read_plainly(stored)
+        tensors = make_coefficients(rows, parameters, dtype)
+        # FSDP could not free a parameter that numpy has a view of.
+        tensors = tensors._replace(offset=tensors.offset.clone())
+    gate = float(tensors.gate)
+    c: Any = Coefficients._make([*map(_array, tensors[:-1]), gate])
+    return parameters, StepArrays(
         *_numpy_form(rows),
-        body_weight=_array(c.body_weight),
-        head_weight=head_weight,
-        use_weight=margin[:0],
-        source_weight=head_weight[_array(rows.source_place)],
-        margin=margin,
-        body_background=_array(c.body_background),
-        head_background=_array(c.head_background),
-        offset=_array(c.offset.clone()),  # FSDP could not free a parameter that numpy has a view of
-        gate=gate,
+        coefficients=c,
+        use_weight=c.body_weight[:0],
+        source_weight=c.head_weight[_array(rows.source_place)],
         gate_power=int(gate) if gate.is_integer() and gate <= HIGHEST_POWER else 0,
         bump=run.bump,
     )
-    return Prepared(rows, run.bump, step, arrays)
 
 
-def read_backward(prepared: Prepared, parameters: Parameters, grads: Coefficients) -> Parameters:
+def read_backward(
+    run: FusedSteps, read: tuple[StepParameters, StepArrays], stored: Stored, grads: Coefficients
+) -> Stored:
     """Return the gradients of the parameters, from those of the coefficients in float64."""
-    rows, step, M = prepared.rows, prepared.step, prepared.rows.M
-    assert step is not None  # `read` keeps it
-    dtype, limits = parameters.offset.dtype, torch.finfo(parameters.offset.dtype)
-    gain_raw, gate_raw = parameters.gain_raw.item(), parameters.gate_raw.item()
-    confidence = torch.sigmoid(parameters.confidence_raw.detach().double()).numpy()
+    rows, step, M = run.rows, read[0], run.rows.M
+    raw_confidence, raw_gain, offset, raw_gate = stored[6:]
+    dtype, limits = offset.dtype, torch.finfo(offset.dtype)
+    gain_raw, gate_raw = raw_gain.item(), raw_gate.item()
+    confidence = torch.sigmoid(raw_confidence.detach().double()).numpy()
     inside = (confidence > limits.tiny) & (confidence < 1 - limits.eps)  # not clamped
     threshold, tau, amplitude = (
         x.detach().to(torch.float64, copy=True).numpy()
         for x in (step.threshold, step.sharpness, step.amplitude)
     )
-    body, body_off, total, head, head_off = (_array(x) for x in step.weights)
+    body, body_off, total, head, head_off = (_array(x) for x in step[:5])
     body_rule, head_rule, body_place, head_place = (
         _array(x) for x in (rows.body_rule, rows.head_rule, rows.body_place, rows.head_place)
     )
@@ -169,7 +167,7 @@ def read_backward(prepared: Prepared, parameters: Parameters, grads: Coefficient
         _array(grads.offset),
         np.array(float(grads.gate) * _sigmoid(gate_raw)),
     )
-    return Parameters._make([torch.from_numpy(x).to(dtype) for x in found])
+    return tuple(torch.from_numpy(x).to(dtype) for x in found)
 
 
 def _softplus(x: float) -> float:
@@ -205,30 +203,19 @@ def _array(tensor: Tensor) -> Array:
 
 
 def forward(
-    prepared: Prepared, state: Tensor, steps: int, counts: Tensor | None, *, keep: bool
+    run: FusedSteps, read: tuple[StepParameters, StepArrays], state: Tensor, *, keep: bool
 ) -> tuple[Tensor, Tensor | None]:
     """Return the last state (B, M); and, to keep, all states, tile by tile."""
-    rows, given = prepared.rows, _array(state)
+    rows, given, steps = run.rows, _array(state), run.steps
     result = np.empty_like(given)
     tiles = _Tiles(rows, len(given), given.dtype)
-    each = _counts(counts, len(given), steps)
+    each = _counts(run.counts, len(given), steps)
     kept = tiles.rows((tiles.number, steps + 1), rows.M) if keep else None
 
     def work(first: int, last: int, part: int, parts: int, shared: Any) -> None:
         barrier, states, activation, atom_sums, rule_sums = shared
         forward_tiles(
-            *(
-                first,
-                last,
-                part,
-                parts,
-                barrier,
-                each,
-                given,
-                result,
-                states,
-                prepared.coefficients,
-            ),
+            *(first, last, part, parts, barrier, each, given, result, states, read[1]),
             *(activation, atom_sums, rule_sums),
         )
 
@@ -240,9 +227,9 @@ def forward(
     return torch.from_numpy(result), None if kept is None else torch.from_numpy(kept)
 
 
-def trajectory(prepared: Prepared, kept: Tensor, batch: int) -> Tensor:
+def trajectory(run: FusedSteps, kept: Tensor, batch: int) -> Tensor:
     """Return all states that `forward` kept. (T + 1, B, M)."""
-    M = prepared.rows.M
+    M = run.rows.M
     if kept.dim() == 3:  # (B, T + 1, at least M)
         return kept[:, :, :M].transpose(0, 1).contiguous()
     states = kept.permute(1, 0, 3, 2)  # (T + 1, tiles, TILE, M)
@@ -250,17 +237,22 @@ def trajectory(prepared: Prepared, kept: Tensor, batch: int) -> Tensor:
 
 
 def backward(
-    prepared: Prepared, kept: Tensor, grad: Tensor, counts: Tensor | None, *, learn: bool
+    run: FusedSteps,
+    read: tuple[StepParameters, StepArrays],
+    kept: Tensor,
+    grad: Tensor,
+    *,
+    learn: bool,
 ) -> tuple[Tensor, Coefficients | None]:
     """Return the gradient of the first state (B, M); and, to learn, of the coefficients."""
-    rows, given, states = prepared.rows, _array(grad), _array(kept)
+    rows, given, states = run.rows, _array(grad), _array(kept)
     M, R, batch = rows.M, rows.R, given.shape[1]
     tiles = _Tiles(rows, batch, given.dtype)
-    step: StepArrays = prepared.coefficients
-    step = step._replace(use_weight=step.body_weight[_array(rows.use_place)])
-    each = _counts(counts, batch, states.shape[1] - 1)
+    c: Any = read[1].coefficients
+    step = read[1]._replace(use_weight=c.body_weight[_array(rows.use_place)])
+    each = _counts(run.counts, batch, run.steps)
     result = np.empty((batch, M), given.dtype)
-    sizes = (R, R, len(step.body_weight), R, len(step.head_weight), M, 0)
+    sizes = (R, R, len(c.body_weight), R, len(c.head_weight), M, 0)
     # One row of sums for each tile, so that the order of the last sum is fixed too.
     totals = Coefficients._make([np.zeros((tiles.number if learn else 0, n)) for n in sizes])
     grad_gate = np.zeros((tiles.number, -(-M // BLOCK)))
@@ -278,7 +270,7 @@ def backward(
         grads = Coefficients._make([tiles.rows((), size if learn else 0) for size in sizes])
         return new_barrier(), arrays, grads
 
-    tiles.run(states.shape[1] - 1, memory, work)
+    tiles.run(run.steps, memory, work)
     if not learn:
         return torch.from_numpy(result), None
     sums = [torch.from_numpy(np.sum(total, 0)) for total in totals[:-1]]

@@ -17,9 +17,8 @@ from latentgamma.operator.kernels.interface import (
     Coefficients,
     FusedSteps,
     LiteralRows,
-    Parameters,
-    Prepared,
     RecordedRuns,
+    Stored,
 )
 
 # ---- The literals of a program in the order in which the kernels read them
@@ -138,34 +137,37 @@ def device_program(rows: LiteralRows) -> DeviceProgram:
 
 # ---- Parameters
 
+#: Where the offset stands among the stored parameters.
+_OFFSET = 8
 
-def read(run: FusedSteps, parameters: Parameters, dtype: torch.dtype) -> Prepared:
+
+def read(run: FusedSteps, stored: Stored, dtype: torch.dtype) -> Coefficients:
     """Return the coefficients of a step, in one launch."""
-    rows, raw = run.rows, _contiguous(parameters)
-    program = device_program(rows)
+    rows, raw = run.rows, _contiguous(stored)
+    program, offset = device_program(rows), raw[_OFFSET]
     R, bodies, heads = rows.R, len(rows.body_rule), len(rows.head_rule)
-    *parts, gate = _split(raw.offset.new_empty(3 * R + bodies + heads + 1, dtype=dtype), (
+    *parts, gate = _split(offset.new_empty(3 * R + bodies + heads + 1, dtype=dtype), (
         R, R, bodies, R, heads, 1,
     ))  # fmt: skip
-    coefficients = Coefficients._make([*parts, raw.offset.to(dtype), gate[0]])
+    coefficients = Coefficients._make([*parts, offset.to(dtype), gate[0]])
     # One program at least, since the first one also reads the gate.
     cuda.read_kernel[(max(1, triton.cdiv(R, _RULES)),)](
         program.rules, raw, coefficients, rows.M, R,
-        **_limits(parameters), ROWS=_RULES, num_warps=4,
+        **_limits(offset), ROWS=_RULES, num_warps=4,
     )  # fmt: skip
-    return Prepared(rows, run.bump, None, coefficients)
+    return coefficients
 
 
-def read_backward(prepared: Prepared, parameters: Parameters, grads: Coefficients) -> Parameters:
+def read_backward(
+    run: FusedSteps, read: Coefficients, stored: Stored, grads: Coefficients
+) -> Stored:
     """Return the gradients of the parameters, from those of the coefficients."""
-    rows, raw = prepared.rows, _contiguous(parameters)
-    program = device_program(rows)
+    rows, raw = run.rows, _contiguous(stored)
+    program, offset = device_program(rows), grads.offset.to(raw[_OFFSET].dtype)
     programs = max(1, triton.cdiv(rows.R, _RULES))
-    out = Parameters(*(torch.empty_like(x) for x in raw))._replace(
-        offset=grads.offset.to(raw.offset.dtype)
-    )
-    by_gain = raw.offset.new_empty(programs, dtype=torch.float64)
-    limits = _limits(parameters)
+    out = tuple(offset if k == _OFFSET else torch.empty_like(x) for k, x in enumerate(raw))
+    by_gain = offset.new_empty(programs, dtype=torch.float64)
+    limits = _limits(offset)
     cuda.read_backward_kernel[(programs,)](
         program.rules, raw, grads, out, by_gain, rows.M, rows.R,
         **limits, ROWS=_RULES, num_warps=4,
@@ -176,12 +178,12 @@ def read_backward(prepared: Prepared, parameters: Parameters, grads: Coefficient
     return out
 
 
-def _contiguous(parameters: Parameters) -> Parameters:
-    return Parameters(*(x.detach().contiguous() for x in parameters))
+def _contiguous(stored: Stored) -> Stored:
+    return tuple(x.detach().contiguous() for x in stored)
 
 
-def _limits(parameters: Parameters) -> dict[str, float]:
-    limits = torch.finfo(parameters.threshold.dtype)
+def _limits(parameter: Tensor) -> dict[str, float]:
+    limits = torch.finfo(parameter.dtype)
     return {"TINY": limits.tiny, "EPS": limits.eps}
 
 
@@ -194,7 +196,7 @@ def _split(buffer: Tensor, sizes: tuple[int, ...]) -> list[Tensor]:
 
 
 def forward(
-    prepared: Prepared, state: Tensor, steps: int, counts: Tensor | None, *, keep: bool
+    run: FusedSteps, read: Coefficients, state: Tensor, *, keep: bool
 ) -> tuple[Tensor, Tensor | None]:
     """Return the last state (B, M); and, to keep, all states in the kernel's order.
 
@@ -202,34 +204,34 @@ def forward(
     by cuda. An example with a value outside [0, 1] comes back as NaN: to raise an exception
     would mean to wait for the device.
     """
-    program = device_program(prepared.rows)
+    program = device_program(run.rows)
     if not (program.M and len(state)):
-        return state.clone(), state.new_empty((steps + 1, program.M, len(state)))
+        return state.clone(), state.new_empty((run.steps + 1, program.M, len(state)))
     launch = _run_tiles if program.one_launch else _run_halves
-    return launch(program, prepared, state.contiguous(), steps, counts, keep)
+    return launch(program, run, read, state.contiguous(), keep)
 
 
 def backward(
-    prepared: Prepared, kept: Tensor, grad: Tensor, counts: Tensor | None, *, learn: bool
+    run: FusedSteps, read: Coefficients, kept: Tensor, grad: Tensor, *, learn: bool
 ) -> tuple[Tensor, Coefficients | None]:
     """Return the gradient of the first state (B, M); and, to learn, of the coefficients."""
-    program = device_program(prepared.rows)
+    program = device_program(run.rows)
     if not (program.M and grad.shape[1]):
         zero = _gradient_rows(program, grad, 1)[1]
         return grad.sum(0), _summed(zero, program) if learn else None
     launch = _back_tiles if kept.dim() == 4 else _back_halves
-    result, sums = launch(program, prepared, kept, grad.contiguous(), counts)
+    result, sums = launch(program, run, read, kept, grad.contiguous())
     return result, _summed(sums, program) if learn else None
 
 
-def trajectory(prepared: Prepared, kept: Tensor, batch: int) -> Tensor:
+def trajectory(run: FusedSteps, kept: Tensor, batch: int) -> Tensor:
     """Return all states that `forward` kept. (T + 1, B, M)."""
     if kept.dim() == 3:
         return kept.permute(0, 2, 1).contiguous()
     steps, tiles, M, tile = kept.shape
     by_example = kept.permute(0, 1, 3, 2).reshape(steps, tiles * tile, M)[:, :batch]
     states = torch.empty_like(by_example)
-    states[..., device_program(prepared.rows).orders[1].long()] = by_example
+    states[..., device_program(run.rows).orders[1].long()] = by_example
     return states
 
 
@@ -259,10 +261,9 @@ def _counts_or(counts: Tensor | None, like: Tensor) -> dict[str, Any]:
 
 
 def _run_tiles(
-    program: DeviceProgram, step: Prepared, state: Tensor, steps: int, counts: Tensor | None,
-    keep: bool,
-) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-    B, M, R = len(state), program.M, program.R
+    program: DeviceProgram, run: FusedSteps, c: Coefficients, state: Tensor, keep: bool
+) -> tuple[Tensor, Tensor | None]:
+    B, M, R, steps = len(state), program.M, program.R, run.steps
     # A small batch needs every thread of the device, a large one many thread blocks.
     rows = 512 if B <= 1024 else 128
     tiles = triton.cdiv(B, _TILE)
@@ -271,17 +272,17 @@ def _run_tiles(
     out = torch.empty_like(state)
     bodies, sources = program.bodies, program.sources
     cuda.run_tile[(tiles,)](
-        state, out, kept, fire, **_counts_or(counts, state),
+        state, out, kept, fire, **_counts_or(run.counts, state),
         orders=program.orders, bodies=bodies.in_runs(rows), sources=sources.in_runs(rows),
-        coefficients=step.coefficients, B=B, M=M, R=R, T=steps, keep_stride=kept.stride(0),
-        KEEP=keep, BUMP=step.bump, ROWS=rows, BT=_TILE, UB=bodies.unroll, US=sources.unroll,
+        coefficients=c, B=B, M=M, R=R, T=steps, keep_stride=kept.stride(0),
+        KEEP=keep, BUMP=run.bump, ROWS=rows, BT=_TILE, UB=bodies.unroll, US=sources.unroll,
         num_warps=rows // 32,
     )  # fmt: skip
     return out, kept if keep else None
 
 
 def _back_tiles(
-    program: DeviceProgram, step: Prepared, kept: Tensor, grad: Tensor, counts: Tensor | None
+    program: DeviceProgram, run: FusedSteps, c: Coefficients, kept: Tensor, grad: Tensor
 ) -> tuple[Tensor, Tensor]:
     B, M, R = grad.shape[1], program.M, program.R
     tiles, steps, rows = kept.shape[1], len(kept) - 1, _ROWS_BACK
@@ -293,12 +294,12 @@ def _back_tiles(
     gradients, sums = _gradient_rows(program, grad, tiles)
     bodies, sources, heads, uses = program.bodies, program.sources, program.heads, program.uses
     cuda.back_tile[(tiles,)](
-        grad, kept, fire, dphi, dmargin, d_state, result, **_counts_or(counts, grad),
+        grad, kept, fire, dphi, dmargin, d_state, result, **_counts_or(run.counts, grad),
         orders=program.orders, bodies=bodies.in_runs(rows), sources=sources.in_runs(rows),
-        heads=heads.in_runs(rows), uses=uses.in_runs(rows), coefficients=step.coefficients,
+        heads=heads.in_runs(rows), uses=uses.in_runs(rows), coefficients=c,
         gradients=gradients, B=B, M=M, R=R, T=steps, keep_stride=kept.stride(0),
         gradient_stride=sums.stride(0),
-        BUMP=step.bump, EVERY=len(grad) > 1, ROWS=rows, BT=_TILE,
+        BUMP=run.bump, EVERY=len(grad) > 1, ROWS=rows, BT=_TILE,
         UB=bodies.unroll, US=sources.unroll, UH=heads.unroll, UU=uses.unroll,
         num_warps=rows // 32,
     )  # fmt: skip
@@ -335,10 +336,9 @@ def _grids(program: DeviceProgram, B: int) -> _Grids:
 
 
 def _run_halves(
-    program: DeviceProgram, step: Prepared, state: Tensor, steps: int, counts: Tensor | None,
-    keep: bool,
-) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-    B, M, R = len(state), program.M, program.R
+    program: DeviceProgram, run: FusedSteps, c: Coefficients, state: Tensor, keep: bool
+) -> tuple[Tensor, Tensor | None]:
+    B, M, R, steps = len(state), program.M, program.R, run.steps
     grids = _grids(program, B)
     state = torch.where((state >= 0) & (state <= 1), state, torch.nan)
     kept = state.new_empty((steps + 1 if keep else 1, M, B))
@@ -350,31 +350,31 @@ def _run_halves(
     sources = program.sources
     for t in range(steps):
         now, after = kept[t if keep else 0], kept[t + 1 if keep else 0]
-        _launch_rules(program, step, grids, now, missing, fire, background)
+        _launch_rules(program, c, grids, now, missing, fire, background)
         cuda.atoms_half_step[grids.atom_grid](
-            now, after, fire, background.sum(0), gone, **_counts_or(counts, state),
-            sources=sources.in_runs(128), coefficients=step.coefficients,
+            now, after, fire, background.sum(0), gone, **_counts_or(run.counts, state),
+            sources=sources.in_runs(128), coefficients=c,
             B=B, M=M, ATOMS=grids.atoms, t=t,
-            BUMP=step.bump, MB=grids.block, BB=grids.BB, US=sources.unroll, num_warps=_HALF_STEP_WARPS,
+            BUMP=run.bump, MB=grids.block, BB=grids.BB, US=sources.unroll, num_warps=_HALF_STEP_WARPS,
         )  # fmt: skip
         missing = gone.sum(0)
     return kept[-1].T.contiguous(), kept if keep else None
 
 
 def _launch_rules(
-    program: DeviceProgram, step: Prepared, grids: _Grids, now: Tensor, missing: Tensor,
+    program: DeviceProgram, c: Coefficients, grids: _Grids, now: Tensor, missing: Tensor,
     fire: Tensor, background: Tensor,
 ) -> None:  # fmt: skip
     B, R, bodies = now.shape[1], program.R, program.bodies
     if R:
         cuda.rules_half_step[grids.rule_grid](
-            now, missing, fire, background, bodies.in_runs(128), step.coefficients,
+            now, missing, fire, background, bodies.in_runs(128), c,
             B, R, grids.rules, RB=grids.block, BB=grids.BB, UB=bodies.unroll, num_warps=_HALF_STEP_WARPS,
         )  # fmt: skip
 
 
 def _back_halves(
-    program: DeviceProgram, step: Prepared, kept: Tensor, grad: Tensor, counts: Tensor | None
+    program: DeviceProgram, run: FusedSteps, c: Coefficients, kept: Tensor, grad: Tensor
 ) -> tuple[Tensor, Tensor]:
     B, M, R = grad.shape[1], program.M, program.R
     grids = _grids(program, B)
@@ -390,22 +390,22 @@ def _back_halves(
     for t in reversed(range(len(kept) - 1)):
         now = kept[t]
         missing = (1.0 - now).sum(0, dtype=wide)
-        _launch_rules(program, step, grids, now, missing, fire, background)
+        _launch_rules(program, c, grids, now, missing, fire, background)
         cuda.atoms_half_backward[grids.atom_grid](
-            now, G, fire, background.sum(0), dphi, atom_sums, **_counts_or(counts, G),
-            sources=sources.in_runs(128), coefficients=step.coefficients, gradients=gradients,
+            now, G, fire, background.sum(0), dphi, atom_sums, **_counts_or(run.counts, G),
+            sources=sources.in_runs(128), coefficients=c, gradients=gradients,
             gradient_stride=stride, B=B, M=M, ATOMS=grids.atoms, t=t,
-            BUMP=step.bump, MB=grids.block, BB=grids.BB, US=sources.unroll, num_warps=_HALF_STEP_WARPS,
+            BUMP=run.bump, MB=grids.block, BB=grids.BB, US=sources.unroll, num_warps=_HALF_STEP_WARPS,
         )  # fmt: skip
         if R:
             cuda.rules_half_backward[grids.rule_grid](
                 now, missing, fire, dphi, atom_sums.sum(0), dmargin, lost,
-                bodies.in_runs(128), heads.in_runs(128), step.coefficients, gradients, stride,
+                bodies.in_runs(128), heads.in_runs(128), c, gradients, stride,
                 B, R, grids.rules,
                 RB=grids.block, BB=grids.BB, UH=heads.unroll, num_warps=_HALF_STEP_WARPS,
             )  # fmt: skip
         cuda.uses_half_backward[grids.atom_grid](
-            G, dmargin, lost.sum(0), uses.in_runs(128), step.coefficients, B, M, grids.atoms,
+            G, dmargin, lost.sum(0), uses.in_runs(128), c, B, M, grids.atoms,
             MB=grids.block, BB=grids.BB, UU=uses.unroll, num_warps=_HALF_STEP_WARPS,
         )  # fmt: skip
         if len(grad) > 1:

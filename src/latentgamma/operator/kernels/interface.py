@@ -15,7 +15,13 @@ import torch
 from torch import Tensor
 
 from latentgamma.engine.tensors import are_plain, has_triton
-from latentgamma.operator.rules import AbstractRules, Literals, SparseRules, StepParameters
+from latentgamma.operator.rules import (
+    AbstractRules,
+    Literals,
+    SparseRules,
+    StepParameters,
+    margin_at_one,
+)
 from latentgamma.operator.rules import bump as bump_gate
 from latentgamma.program.compilation import paused_collector
 
@@ -91,19 +97,9 @@ def literal_rows_of(rules: SparseRules) -> LiteralRows:
 # ---- The coefficients of a step: the parameters multiplied out, as kernels use them
 
 
-class Parameters(NamedTuple):
-    """The parameters of a sparse model as they are stored."""
-
-    body_logits: Tensor  # (literals,)
-    body_background: Tensor  # (R,)
-    head_logits: Tensor  # (head literals,)
-    head_background: Tensor  # (R,)
-    threshold: Tensor  # (R,)
-    sharpness_raw: Tensor  # (R,)
-    confidence_raw: Tensor  # (R,)
-    gain_raw: Tensor  # ()
-    offset: Tensor  # (M,)
-    gate_raw: Tensor  # ()
+#: The ten parameters of a sparse model as they are stored: body logits and their background, head
+#: logits and theirs, threshold, sharpness, confidence, gain, offset, gate.
+Stored: TypeAlias = tuple[Tensor, ...]
 
 
 class Coefficients(NamedTuple):
@@ -122,28 +118,19 @@ class Coefficients(NamedTuple):
     offset: Tensor  # (M,) θ
     gate: Tensor  # () β
 
-    def tensors(self) -> tuple[Tensor, ...]:
-        """Return the tensors that a gradient may go to."""
-        return self
-
-    def with_tensors(self, tensors: Sequence[Tensor]) -> Coefficients:
-        """Return the coefficients with other tensors, in the order of `tensors()`."""
-        return Coefficients._make(tensors)
-
 
 def make_coefficients(
     rows: LiteralRows, parameters: StepParameters, dtype: torch.dtype
 ) -> Coefficients:
     """Return the coefficients, computed in float64 and rounded once."""
-    weights = parameters.weights
     sharpness, amplitude = parameters.sharpness.double(), parameters.amplitude.double()
-    body = weights.body.index_select(0, rows.body_place)
-    head = weights.head.index_select(0, rows.head_place)
+    body = parameters.body.index_select(0, rows.body_place)
+    head = parameters.head.index_select(0, rows.head_place)
     return Coefficients(
-        margin=(sharpness * (weights.body_total - parameters.threshold.double())).to(dtype),
-        body_background=(sharpness * weights.body_off).to(dtype),
+        margin=(sharpness * margin_at_one(parameters, torch.float64)).to(dtype),
+        body_background=(sharpness * parameters.body_off).to(dtype),
         body_weight=(sharpness.index_select(0, rows.body_rule) * body).to(dtype),
-        head_background=(amplitude * weights.head_off).to(dtype),
+        head_background=(amplitude * parameters.head_off).to(dtype),
         head_weight=(amplitude.index_select(0, rows.head_rule) * head).to(dtype),
         offset=parameters.offset.to(dtype),
         gate=parameters.gate.to(dtype),
@@ -157,9 +144,9 @@ def matrix_coefficients(
 
     `body_weight` is (M, R) and `head_weight` (R, M), with the backgrounds in them.
     """
-    body, head = rules.matrices(parameters.weights)
+    body, head = rules.matrices(parameters)
     sharpness, amplitude = parameters.sharpness.to(dtype), parameters.amplitude.to(dtype)
-    margin = parameters.weights.body_total - parameters.threshold.double()  # (R,)
+    margin = margin_at_one(parameters, torch.float64)  # (R,)
     none = sharpness.new_empty(0)
     return Coefficients(
         margin=(parameters.sharpness.double() * margin).to(dtype),
@@ -217,39 +204,30 @@ def _advance(
 # ---- What a kernel for one kind of device implements
 
 
-class Prepared(NamedTuple):
-    """The parameters of a step in the form of a kernel."""
-
-    rows: LiteralRows
-    bump: bool
-    step: StepParameters | None  # where gradients of the parameters are computed from these
-    coefficients: Any  # tensors, `Coefficients`, or the arrays of compiled loops
-
-
 class Kernel(Protocol):
-    """Runs T steps on a batch (B, M), forwards and backwards.
+    """Runs the steps of a `FusedSteps` on a batch (B, M), forwards and backwards.
 
-    `counts` (B,) says how many of the steps each example takes; None means all of them.
+    `read` are the parameters of a step in the kernel's own form.
     """
 
-    def read(self, run: FusedSteps, parameters: Parameters, dtype: torch.dtype) -> Prepared:
-        """Return the coefficients of a step, for states of this dtype."""
+    def read(self, run: FusedSteps, stored: Stored, dtype: torch.dtype) -> Any:
+        """Return the parameters of a step in this kernel's form, for states of this dtype."""
 
     def read_backward(
-        self, prepared: Prepared, parameters: Parameters, grads: Coefficients
-    ) -> Parameters:
+        self, run: FusedSteps, read: Any, stored: Stored, grads: Coefficients
+    ) -> Stored:
         """Return the gradients of the parameters, from those of the coefficients."""
 
     def forward(
-        self, prepared: Prepared, state: Tensor, steps: int, counts: Tensor | None, *, keep: bool
+        self, run: FusedSteps, read: Any, state: Tensor, *, keep: bool
     ) -> tuple[Tensor, Tensor | None]:
         """Return the last state (B, M); and, to keep, all T + 1 states in an order of its own."""
 
-    def trajectory(self, prepared: Prepared, kept: Tensor, batch: int) -> Tensor:
+    def trajectory(self, run: FusedSteps, kept: Tensor, batch: int) -> Tensor:
         """Return all states that `forward` kept. (T + 1, B, M)."""
 
     def backward(
-        self, prepared: Prepared, kept: Tensor, grad: Tensor, counts: Tensor | None, *, learn: bool
+        self, run: FusedSteps, read: Any, kept: Tensor, grad: Tensor, *, learn: bool
     ) -> tuple[Tensor, Coefficients | None]:
         """Return the gradient of the first state (B, M); and, to learn, of the coefficients.
 
@@ -371,7 +349,7 @@ class FusedSteps:
     kernel: Kernel
     rows: LiteralRows
     #: From the parameters as they are stored to those that a step uses, in plain torch.
-    read_plainly: Callable[[Parameters], StepParameters]
+    read_plainly: Callable[[Stored], StepParameters]
     step_plainly: Callable[[StepParameters, Tensor], Tensor]
     steps: int
     bump: bool
@@ -381,83 +359,69 @@ class FusedSteps:
     recorded: RecordedRuns | None = None
     key: Hashable = None
 
-    def final(
-        self, state: Tensor, parameters: Parameters | None, prepared: Prepared | None = None
-    ) -> Tensor:
+    def final(self, state: Tensor, stored: Stored, read: Any = None) -> Tensor:
         """Return the state after all steps. (…, M).
 
-        `prepared` are coefficients that the kernel has read before; then `parameters` may be None.
+        `read` is what the kernel read of the parameters before; then `stored` may be empty.
         """
         if state.dim() != 2:
             batch = state.reshape(math.prod(state.shape[:-1]), self.rows.M)
-            return self.final(batch, parameters, prepared).reshape(state.shape)
-        if not torch.is_grad_enabled():  # no backward pass will come, so nothing has to be kept
-            if self.recorded is not None:
-                return self.forward_recorded(state, parameters, prepared, keep=False)[0]
-            if prepared is None:
-                prepared = self.read(parameters, state.dtype)
-            return self.forward(state, prepared, keep=False)[0]
-        return _Steps.apply(self, False, prepared, state, *(parameters or ()))  # type: ignore[no-any-return,no-untyped-call]
+            return self.final(batch, stored, read).reshape(state.shape)
+        if torch.is_grad_enabled():
+            return _Steps.apply(self, False, read, state, *stored)  # type: ignore[no-any-return,no-untyped-call]
+        # No backward pass will come, so nothing has to be kept.
+        if self.recorded is not None:
+            return self.forward_recorded(state, stored, read, keep=False)[0]
+        read = self.read(stored, state.dtype) if read is None else read
+        return self.kernel.forward(self, read, state, keep=False)[0]
 
-    def trajectory(
-        self, state: Tensor, parameters: Parameters | None, prepared: Prepared | None = None
-    ) -> Tensor:
+    def trajectory(self, state: Tensor, stored: Stored, read: Any = None) -> Tensor:
         """Return every state of the run, the first one included. (T + 1, …, M)."""
         batch = state.reshape(math.prod(state.shape[:-1]), self.rows.M)
-        states: Tensor = _Steps.apply(self, True, prepared, batch, *(parameters or ()))  # type: ignore[no-untyped-call]
+        states: Tensor = _Steps.apply(self, True, read, batch, *stored)  # type: ignore[no-untyped-call]
         return states.reshape(self.steps + 1, *state.shape)
 
-    def read(self, parameters: Parameters | None, dtype: torch.dtype) -> Prepared:
-        """Return the coefficients in the kernel's own form."""
-        if parameters is None:
-            raise RuntimeError("neither parameters nor prepared coefficients were given")
-        return self.kernel.read(self, parameters, dtype)
+    def read(self, stored: Stored, dtype: torch.dtype) -> Any:
+        """Return the parameters of a step in the kernel's own form."""
+        return self.kernel.read(self, stored, dtype)
 
     # ---- Inside autograd
 
-    def forward(
-        self, state: Tensor, prepared: Prepared, *, keep: bool
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return the last state, and all states if they are kept."""
-        return self.kernel.forward(prepared, state, self.steps, self.counts, keep=keep)
-
     def forward_recorded(
-        self, state: Tensor, parameters: Parameters | None, prepared: Prepared | None, *, keep: bool
+        self, state: Tensor, stored: Stored, read: Any, *, keep: bool
     ) -> tuple[Tensor, Tensor | None]:
-        """Return what `forward` does, from a recorded graph, which reads the parameters itself."""
+        """Return what the kernel's `forward` does, from a graph that reads the parameters itself."""
 
         def function(state: Tensor, *counts: Tensor) -> tuple[Tensor, ...]:
-            read = self.read(parameters, state.dtype) if prepared is None else prepared
-            last, kept = replace(self, counts=_first_or_none(counts)).forward(
-                state, read, keep=keep
-            )
+            run = replace(self, counts=_first_or_none(counts))
+            known = self.read(stored, state.dtype) if read is None else read
+            last, kept = self.kernel.forward(run, known, state, keep=keep)
             return (last,) if kept is None else (last, kept)
 
         last, *kept = self._run_recorded(("forward", keep), function, state)
         return last, _first_or_none(kept)
 
     def backward_recorded(
-        self, parameters: Parameters, kept: Tensor, grad: Tensor, *, learn: bool
+        self, stored: Stored, kept: Tensor, grad: Tensor, *, learn: bool
     ) -> tuple[Tensor, ...]:
         """Return the gradients of the state and the parameters, from a recorded graph."""
 
         def function(grad: Tensor, kept: Tensor, *counts: Tensor) -> tuple[Tensor, ...]:
-            read = self.read(parameters, grad.dtype)
-            grad_state, sums = self.kernel.backward(
-                read, kept, grad, _first_or_none(counts), learn=learn
-            )
+            run = replace(self, counts=_first_or_none(counts))
+            read = self.read(stored, grad.dtype)
+            grad_state, sums = self.kernel.backward(run, read, kept, grad, learn=learn)
             if sums is None:
                 return (grad_state,)
-            by_parameter = self.kernel.read_backward(read, parameters, sums)
+            by_parameter = self.kernel.read_backward(run, read, stored, sums)
             # As one tensor: each result costs the host a launch.
             return grad_state, torch.cat([x.reshape(-1) for x in by_parameter])
 
         grad_state, *joined = self._run_recorded(("backward", learn), function, grad, kept)
         if not joined:
             return (grad_state,)
-        parts = torch.split(joined[0], [x.numel() for x in parameters])
+        parts = torch.split(joined[0], [x.numel() for x in stored])
         # All but two parameters are vectors already.
-        same = (p if x.dim() == 1 else p.view_as(x) for p, x in zip(parts, parameters, strict=True))
+        same = (p if x.dim() == 1 else p.view_as(x) for p, x in zip(parts, stored, strict=True))
         return grad_state, *same
 
     def _run_recorded(
@@ -469,9 +433,9 @@ class FusedSteps:
             inputs = *inputs, self.counts
         return self.recorded.run((kind, self.key, self.steps), function, inputs)
 
-    def run_plainly(self, state: Tensor, parameters: Parameters) -> list[Tensor]:
+    def run_plainly(self, state: Tensor, stored: Stored) -> list[Tensor]:
         """Return every state of the run in plain torch, which can be differentiated repeatedly."""
-        states, read = [state], self.read_plainly(parameters)
+        states, read = [state], self.read_plainly(stored)
         for t in range(self.steps):
             after = self.step_plainly(read, state)
             if self.counts is not None:
@@ -491,40 +455,39 @@ class _Steps(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, run: FusedSteps, every: bool, prepared: Any, state: Tensor, *parameters: Tensor
+        ctx: Any, run: FusedSteps, every: bool, read: Any, state: Tensor, *stored: Tensor
     ) -> Tensor:
-        ctx.run, ctx.every, ctx.prepared = run, every, prepared
+        ctx.run, ctx.every, ctx.read = run, every, read
         keep = every or any(ctx.needs_input_grad)
-        if run.recorded is not None and prepared is None and not every:
-            last, kept = run.forward_recorded(state, Parameters(*parameters), None, keep=keep)
+        if run.recorded is not None and read is None and not every:
+            last, kept = run.forward_recorded(state, stored, None, keep=keep)
         else:
-            if prepared is None:
-                ctx.prepared = run.read(Parameters(*parameters), state.dtype)
-            last, kept = run.forward(state, ctx.prepared, keep=keep)
-        ctx.save_for_backward(state, kept, *parameters)
+            if read is None:
+                ctx.read = run.read(stored, state.dtype)
+            last, kept = run.kernel.forward(run, ctx.read, state, keep=keep)
+        ctx.save_for_backward(state, kept, *stored)
         if not every:
             return last
         assert kept is not None  # keep=True
-        return run.kernel.trajectory(ctx.prepared, kept, len(last))
+        return run.kernel.trajectory(run, kept, len(last))
 
     @staticmethod
     def backward(ctx: Any, *arriving: Tensor) -> tuple[Tensor | None, ...]:
         run: FusedSteps = ctx.run
         grad = arriving[0] if ctx.every else arriving[0][None]  # (1 or T + 1, B, M)
-        state, kept, *parameters = ctx.saved_tensors
+        state, kept, *stored = ctx.saved_tensors
         wanted = ctx.needs_input_grad[3:]
         if torch.is_grad_enabled():  # create_graph=True: this gradient is to be differentiated
-            return None, None, None, *_differentiable(run, state, parameters, grad, wanted)
+            return None, None, None, *_differentiable(run, state, stored, grad, wanted)
         learn = any(wanted[1:])
         grads: list[Tensor | None] = [None] * len(wanted)
-        if ctx.prepared is None:
-            found = run.backward_recorded(Parameters(*parameters), kept, grad, learn=learn)
+        if ctx.read is None:
+            found = run.backward_recorded(tuple(stored), kept, grad, learn=learn)
             grads[: len(found)] = found
         else:
-            grads[0], sums = run.kernel.backward(ctx.prepared, kept, grad, run.counts, learn=learn)
+            grads[0], sums = run.kernel.backward(run, ctx.read, kept, grad, learn=learn)
             if sums is not None:
-                raw = Parameters(*parameters)
-                grads[1:] = run.kernel.read_backward(ctx.prepared, raw, sums)
+                grads[1:] = run.kernel.read_backward(run, ctx.read, tuple(stored), sums)
         needed = (g if want else None for g, want in zip(grads, wanted, strict=True))
         return None, None, None, *needed
 
@@ -537,7 +500,7 @@ def _differentiable(
         raise RuntimeError(
             "the gradient of a model inside `fixed()` cannot be differentiated again; leave fixed()"
         )
-    reached = run.run_plainly(state, Parameters(*parameters))[-len(grad) :]
+    reached = run.run_plainly(state, tuple(parameters))[-len(grad) :]
     inputs = [x for x, needed in zip((state, *parameters), wanted, strict=True) if needed]
     found = iter(
         torch.autograd.grad(reached, inputs, list(grad), create_graph=True, allow_unused=True)
