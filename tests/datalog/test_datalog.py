@@ -176,6 +176,106 @@ def test_a_proof_names_line_and_substitution() -> None:
         assert '"origin": "line 3 with X=a, Y=b, Z=c"' in proof.to_json()
 
 
+@pytest.mark.filterwarnings("ignore::latentgamma.datalog.GroundingWarning")
+@pytest.mark.parametrize(
+    "body",
+    [
+        "#count { A : e(A,_) } >= 3",
+        "not #sum { A : n(A) } = 6",
+        "e(A,A) : n(A)",
+        "X = 2..4",
+        "X = (2;3)",
+        "8 / (X-1) > 0",
+        "X = k",
+        "#false",
+        "1 < X < 3",
+    ],
+)
+def test_a_proof_cites_the_rule_that_applies(body: str) -> None:
+    separator = ";" if ": n(A)" in body else ","
+    text = f"""\
+#const k = m+1.  #const m = 1.
+n(1..3).  e(1,2).  e(k,3).
+% @rule strict: Article 9
+q(X) :- n(X){separator} {body}.
+% @rule loose: Article 1
+q(X) :- n(X).
+"""
+    program = ground(text)
+    assert str(lg.derivation(program, [], "q(1)")).splitlines() == [
+        "q(1)  by loose: Article 1, line 6 with X=1",
+        "└─ n(1)  by line 2",
+    ]
+    assert "e(2,3)  by line 2" in str(lg.derivation(program, [], "e(2,3)"))
+
+
+@pytest.mark.filterwarnings("ignore::latentgamma.datalog.GroundingWarning")
+@pytest.mark.parametrize(
+    ("body", "leaves"),
+    [
+        ("not n(3;4)", ["not n(4)"]),
+        ("not n(1;5)", ["not n(5)"]),
+        ("not n(3..4)", ["not n(4)"]),
+        ("not n(X+4)", ["not n(5)"]),
+        ("V = 2..3, not c(V), not c(k)", ["not c(3)", "not c(7)"]),
+        ("not e(_,5)", ["not 'e(_,5)'"]),
+        ("not 'no where'(X)", ["not 'no where'(1)"]),
+    ],
+)
+def test_negated_atoms_that_nothing_derives_are_shown(body: str, leaves: list[str]) -> None:
+    program = ground(f"#const k = 7. n(1..3). e(1,2). c(2).\nq(X) :- n(X), {body}.")
+    proof = str(lg.derivation(program, [], "q(1)")).splitlines()
+    assert proof[0].startswith("q(1)  by line 2 with ")
+    assert [line[3:].partition("  (")[0] for line in proof[2:]] == leaves
+
+
+_PARTS = [
+    "X = 2..4",
+    "X < k",
+    "not X = 2",
+    "Y = X/2",
+    "Y = 4/(X-1)",
+    "V = 1..2, not e(V,V)",
+    "#false",
+    "not n(3..5)",
+    "not n(2;4)",
+    "not e(_,X)",
+    "not p(X,_)",
+    "not p(_,_)",
+    "p(X,_)",
+    "p(_,X)",
+    "e(X,Y), Y != X",
+    "n(X+1)",
+    "#count { A : e(A,_) } >= 2",
+    "N = #sum { A : e(A,X) }",
+]
+
+
+@pytest.mark.filterwarnings("ignore::latentgamma.datalog.GroundingWarning")
+@pytest.mark.parametrize("seed", range(8))
+def test_the_cited_rule_holds_for_the_values_of_the_step(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    lines = ["#const k = 3.", "n(1..3).", *(f"e({a},{b})." for a, b in rng.integers(1, 4, (3, 2)))]
+    candidates = [f"p({a},{b})" for a, b in rng.integers(1, 4, (3, 2))]
+    for name in ("q", "q", "r", "r", "s"):
+        bound = {"q": "n(X)", "r": "q(X)", "s": "n(X), not r(X)"}[name]
+        lines.append(f"{name}(X) :- {', '.join([bound, *rng.choice(_PARTS, 2)])}.")
+    text = "\n".join([*lines, statements(candidates)])
+    program = ground(text, open="p/2")
+    some = sorted({name for name in candidates if rng.random() < 0.7})
+    model = stable_model("\n".join(lines) + statements(some))
+    steps = lg.derivations(program, some)
+    assert set(steps.facts) | {step.atom for step in steps.steps} == model
+    for step in steps.steps:
+        line = lines[int(step.origin.place.removeprefix("line ")) - 1]
+        head, _, body = line.removesuffix(".").partition(" :- ")
+        values = [f"{variable} = {value}" for variable, value in step.origin.substitution]
+        asked = f"asked({head}) :- {', '.join(filter(None, [body, *values, '#true']))}.\n"
+        assert f"asked({step.atom})" in stable_model("#const k = 3.\n" + asked + statements(model))
+        assert set(step.premises) <= model
+        assert not set(step.negated) & model
+
+
 def test_a_negated_leaf_says_why() -> None:
     program = lg.parse(
         "ok(X) :- user(X), not banned(X).\nuser(ann).\nbanned(X) :- report(X,Y), judge(Y).\n#external report(ann,bob). #external judge(bob)."
@@ -799,6 +899,41 @@ def test_a_predicate_that_nothing_defines() -> None:
         assert ground("p(X) :- q(X).").M == 0
     with pytest.warns(GroundingWarning, match="no fact of the open predicate 'q' is possible"):
         ground("p(X) :- q(X).", open="q/1")
+
+
+def test_an_empty_table_is_named_in_the_warning() -> None:
+    with pytest.warns(GroundingWarning) as found:
+        ground("p(X) :- q(X).", facts={"q": []})
+    assert [str(one.message).splitlines()[0] for one in found] == [
+        "<text>:1:9: 'q(X)' never holds: the table of 'q' is empty"
+    ]
+
+
+def test_constants_may_be_computed() -> None:
+    assert ground("#const k = m+1. #const m = 2. p(k). q(X) :- p(X).").facts == {"p(3)", "q(3)"}
+    with pytest.raises(lg.ParseError, match=r"<text>:2:1: '\(m\+1\)' has no value"):
+        ground("p(k).\n#const k = m+1.")
+    with pytest.raises(lg.ParseError, match="cyclic constant definition"):
+        ground("#const k = m. #const m = k. p(k).")
+
+
+def test_predicates_in_quotes() -> None:
+    for text, options in (
+        ("'Big p'(1..2). q(X) :- 'Big p'(X).", {"open": "'Big p'/1"}),
+        ("#input 'Big p'/1. 'Big p'(1). 'Big p'(2). q(X) :- 'Big p'(X).", {}),
+        ("q(X) :- 'Big p'(X).", {"open": "'Big p'/1", "facts": {"'Big p'": [(1,), (2,)]}}),
+    ):
+        program = ground(text, **options)
+        assert lg.datalog.inputs(program) == ("'Big p'(1)", "'Big p'(2)")
+        assert lg.parse(str(program)) == program
+        proof = lg.derivation(program, ["'Big p'(1)"], "q(1)")
+        assert str(proof) == "q(1)  by line 1 with X=1\n└─ 'Big p'(1)  (given)"
+    proof = lg.derivation(ground("'Big p'(X) :- n(X). n(1)."), [], "'Big p'(1)")
+    assert str(proof).startswith("'Big p'(1)  by line 1 with X=1")
+
+
+def test_arithmetic_without_variables() -> None:
+    assert lg.parse("p(1+1). q :- p(4 / 2).").facts == {"p(2)", "q"}
 
 
 def test_open_must_have_an_arity() -> None:

@@ -170,6 +170,8 @@ def test_nothing_is_the_empty_program(text: str) -> None:
         ("edge( a , b )", "edge(a,b)"),
         ("edge(\n a,\t% \n b)".replace("% ", ""), "edge(a,b)"),
         ("p( f( a , 'b' ) , 'x y' )", "p(f(a,b),'x y')"),
+        ("'Big p'( a , 'b' )", "'Big p'(a,b)"),
+        ("'p'(a)", "p(a)"),
         ('p( "x y" )', 'p("x y")'),
         ("p((a , b),c)", "p((a,b),c)"),
         ("'edge(a,b)'", "edge(a,b)"),
@@ -192,7 +194,8 @@ GROUND = "ground the rules first"
     [
         # what is not definite Horn
         ("a :- not b.", "1:6", rf"negation \('not'\) {DEFINITE}; give the opposite a name"),
-        ("a :- not(b).", "1:6", "negation"),
+        ("a :- not(b).", "1:6", "negation .* is written 'not' and a blank"),
+        (r"a :- b, \+ c.", "1:9", r"negation \('\\\+'\) is written 'not'"),
         ("a :- b, -c.", "1:9", r"negation \('-'\)"),
         ("~a.", "1:1", "negation"),
         (r"a :- \+ b.", "1:6", r"negation \('\\\+'\)"),

@@ -217,8 +217,11 @@ def _too_much(output: Output, max_rules: int, max_seconds: float) -> str:
 Numbers = npt.NDArray[np.int32]
 
 
-def assembled(output: Output) -> Program:
-    """Return the program of clingo's output; its atoms are numbered as the printed rules have them.
+def assembled(output: Output) -> tuple[Program, npt.NDArray[np.int64]]:
+    """Return the program of clingo's output, and which rule of the output each of its rules was.
+
+    Atoms are numbered as the printed rules have them. A fact that clingo names without a rule has
+    the number -1.
 
     Raises:
         NotStratifiedError: if an atom depends on its own negation.
@@ -226,12 +229,15 @@ def assembled(output: Output) -> Program:
     sizes = np.frombuffer(output.sizes, np.int32)
     heads = np.frombuffer(output.heads, np.int32)
     bodies = np.frombuffer(output.bodies, np.int32)
-    facts = list(output.facts)
+    sources = dict.fromkeys(output.facts, -1)
     # A complete output has a name for its facts, too; parts of evaluated aggregates have none.
-    facts += [output.names[atom] for atom in heads[sizes == 0].tolist() if atom in output.names]
-    facts = [name for name in dict.fromkeys(facts) if not name.startswith(CANDIDATE)]
+    stating = np.flatnonzero(sizes == 0)
+    for rule, atom in zip(stating.tolist(), heads[stating].tolist(), strict=True):
+        if atom in output.names:
+            sources.setdefault(output.names[atom], rule)
+    facts = [name for name in sources if not name.startswith(CANDIDATE)]
     stated = {name: n for n, name in enumerate(facts)}
-    heads, bodies, counts = _without_nameless(heads, bodies, sizes, output.names)
+    heads, bodies, counts, rules = _without_nameless(heads, bodies, sizes, output.names)
     externals = np.array([i for i in output.externals if i in output.names], np.int32)
     numbers = _first_seen(heads, bodies, counts, externals)
     place = np.zeros(int(numbers.max(initial=0)) + 1, np.int32)
@@ -248,13 +254,15 @@ def assembled(output: Output) -> Program:
     ends: npt.NDArray[np.int64] = np.concatenate((np.zeros(F + 1, np.int64), np.cumsum(counts)))
     all_heads = np.concatenate((np.arange(F, dtype=np.int32), place[heads]))
     negated = bodies < 0
-    return Program.from_arrays(
+    program = Program.from_arrays(
         ends,
         place[np.abs(bodies)],
         all_heads,
         body_negated=negated if negated.any() else None,
         atoms=atoms,
     )
+    stated_by = np.fromiter((sources[name] for name in facts), np.int64, F)
+    return program, np.concatenate((stated_by, rules))
 
 
 #: Rules that may stand for one with anonymous variables.
@@ -263,20 +271,20 @@ _MOST_UNFOLDED = 1_000_000
 
 def _without_nameless(
     heads: Numbers, bodies: Numbers, sizes: Numbers, names: dict[int, str]
-) -> tuple[Numbers, Numbers, npt.NDArray[np.int64]]:
+) -> tuple[Numbers, Numbers, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return the rules that have a body, with atoms without a name replaced by their own rules.
 
-    Such an atom stands for `p(X,_)`, whatever the last argument is, or for an aggregate that clingo
+    The last array has the number of each rule among the given ones. Such an atom stands for `p(X,_)`, whatever the last argument is, or for an aggregate that clingo
     has evaluated.
     """
     most = max(int(np.abs(bodies).max(initial=0)), int(heads.max(initial=0)), max(names, default=0))
     named = np.zeros(most + 1, np.bool_)
     named[np.fromiter(names, np.int64, len(names))] = True
-    rules = sizes > 0
+    rules = np.flatnonzero(sizes)
     counts = sizes.astype(np.int64)
     known = named[np.abs(bodies)]
     if known.all() and named[heads[rules]].all():
-        return heads[rules], bodies, counts[rules]
+        return heads[rules], bodies, counts[rules], rules
     ends = np.cumsum(counts)
     unknown = np.bincount(np.repeat(np.arange(len(heads)), counts)[~known], minlength=len(heads))
     unfold = _Unfolding(named)
@@ -284,15 +292,16 @@ def _without_nameless(
         unfold.bodies.setdefault(int(heads[j]), []).append(
             bodies[ends[j] - counts[j] : ends[j]].tolist()
         )
-    new_heads: list[int] = []
+    kept: list[int] = []
     new_bodies: list[tuple[int, ...]] = []
-    for j in np.flatnonzero(rules & named[heads]).tolist():
+    for j in rules[named[heads[rules]]].tolist():
         body = bodies[ends[j] - counts[j] : ends[j]].tolist()
         for one in unfold.all_of(body) if unknown[j] else [tuple(body)]:
-            new_heads.append(int(heads[j]))
+            kept.append(j)
             new_bodies.append(one)
     flat = np.fromiter(chain.from_iterable(new_bodies), np.int32)
-    return np.array(new_heads, np.int32), flat, np.array([len(b) for b in new_bodies], np.int64)
+    numbers = np.array(kept, np.int64)
+    return heads[numbers], flat, np.array([len(b) for b in new_bodies], np.int64), numbers
 
 
 class _Unfolding:

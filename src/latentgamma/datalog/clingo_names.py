@@ -12,13 +12,18 @@ import re
 from latentgamma.program.names import (
     add_quotes,
     is_plain,
+    is_word,
     quote_argument,
+    quote_functor,
     read_name,
+    read_quoted,
 )
 
 #: A name as clingo gets it.
 ENCODED = r"'x[0-9a-f]++"
 _STRING = r'"(?:[^"\\]|\\.)*+"'
+#: A predicate as rules write it: a word, or a name in quotes.
+PREDICATE = r"[^\WA-Z0-9]\w*+|'(?:[^'\\\n]|\\[^\n])++'"
 _coded = re.compile(rf"({_STRING})|'x([0-9a-f]++)")
 _part = re.compile(rf"({_STRING})|'(?:[^'\\]|\\.)*+'|\w*[^\W\x00-\x7f]\w*+")
 _clingo_escape = re.compile(r"\\(.)", re.DOTALL)
@@ -31,7 +36,7 @@ def encode_name(name: str) -> str:
     ("'x6772c3b6c39f65(a)", "'x6e6967687420747261696e")
     """
     if not is_plain(name) or name.isdigit():
-        return f"'x{name.encode('utf-8', 'surrogatepass').hex()}"
+        return _hexadecimal(name)
     return _part.sub(_encoded_part, name)
 
 
@@ -40,12 +45,31 @@ def encode_argument(name: str) -> str:
     return name if name.isdigit() else encode_name(name)
 
 
+def encode_predicate(written: str) -> str:
+    """Return a predicate that is written as rules have it, as clingo reads it.
+
+    >>> encode_predicate("edge"), encode_predicate("'night train'")
+    ('edge', "'x6e6967687420747261696e")
+    """
+    return encode_functor(read_quoted(written, 0)[0] if written.startswith("'") else written)
+
+
+def encode_functor(name: str) -> str:
+    """Return the name of a predicate, as clingo reads it."""
+    return name if name.isascii() and is_word(name) else _hexadecimal(name)
+
+
+def _hexadecimal(name: str) -> str:
+    return f"'x{name.encode('utf-8', 'surrogatepass').hex()}"
+
+
 def _encoded_part(found: re.Match[str]) -> str:
     if found[1]:
         return clingo_string(read_name(found[1])[0]) if len(found[1]) > 2 else found[1]
     if found[0].startswith("'"):
-        return encode_argument(read_name(found[0])[0])
-    return f"'x{found[0].encode('utf-8', 'surrogatepass').hex()}"
+        functor = found.string.startswith("(", found.end())
+        return (encode_functor if functor else encode_argument)(read_name(found[0])[0])
+    return _hexadecimal(found[0])
 
 
 def clingo_string(content: str) -> str:
@@ -75,7 +99,8 @@ def decode_text(text: str) -> str:
 
 def _decode(found: re.Match[str]) -> str:
     if found[2]:
-        return quote_argument(_content(found[2]))
+        functor = found.string.startswith("(", found.end())
+        return (quote_functor if functor else quote_argument)(_content(found[2]))
     if found[1].isprintable():
         return found[1]
     content = _clingo_escape.sub(

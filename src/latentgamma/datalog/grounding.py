@@ -132,14 +132,14 @@ def ground_text(
     grounding = Grounding(text, path, source.open, tables)
     output = _run(grounding, source, max_rules=max_rules, max_seconds=max_seconds)
     _refuse_extremes(source, output)
-    _warn(source, output, {given for given, _ in tables})
+    _warn(source, output, tables)
     # An open atom without a name is a fact of the text as well.
     named = (output.names[atom] for atom in output.externals if atom in output.names)
     inputs = tuple(map(decode_name, named))
     origin = replace(grounding, inputs=inputs, shown=source.shown)
     _ = origin.labels  # wrong ones are found now
     try:
-        return replace(assembled(output), origin=origin)
+        return replace(assembled(output)[0], origin=origin)
     except NotStratifiedError as error:
         raise _at_the_negation(source, error) from None
 
@@ -298,10 +298,12 @@ def _division(source: Source) -> Any:
     return next(divisions, source.rules[0])
 
 
-def _warn(source: Source, output: Output, tables: set[Signature]) -> None:
-    used = {given for given in output.signatures if not given[0].startswith("__")} | tables
-    for rule in source.rules:
-        used |= {signature(n) for n in walk(rule) if n.ast_type.name == "SymbolicAtom"}
+def _warn(source: Source, output: Output, tables: tuple[tuple[Signature, str], ...]) -> None:
+    used = {given for given in output.signatures if not given[0].startswith("__")}
+    used |= {given for given, facts in tables if facts}
+    empty = {name for (name, _), facts in tables if not facts}
+    written = [n for rule in source.rules for n in walk(rule) if n.ast_type.name == "SymbolicAtom"]
+    used |= set(map(signature, written))
     arities: dict[str, set[int]] = {}
     for name, arity in used:
         arities.setdefault(name, set()).add(arity)
@@ -324,11 +326,19 @@ def _warn(source: Source, output: Output, tables: set[Signature]) -> None:
                         "possible facts, give a table, or declare '#external p(X) : domain(X).'"
                     )
                     continue
-                problem = f"'{what}' never holds: it has no facts and no rules, and is not open"
+                begin, name = (int(line), int(column)), signature_of(what)[0]
+                shown = next((str(atom) for atom in written if _begin(atom) == begin), what)
+                problem = f"'{shown}' never holds: it has no facts and no rules, and is not open"
                 problem += "; facts from a table: lg.datalog.ground(text, facts=…)"
+                if name in empty:
+                    problem = f"'{shown}' never holds: the table of '{name}' is empty"
             else:
                 problem = f"{problem}: {what}"
             _say(str(source.error(int(line), int(column), problem)))
+
+
+def _begin(atom: Any) -> tuple[int, int]:
+    return atom.symbol.location.begin.line, atom.symbol.location.begin.column
 
 
 def _compared_constants(source: Source) -> Iterator[Any]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import operator
 import re
-from collections.abc import Container, Iterator
+from array import array
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from latentgamma.datalog.clingo import assembled, rules_in_process, run_clingo
 from latentgamma.datalog.clingo_names import decode_name, decode_text, encode_name
@@ -16,186 +17,116 @@ from latentgamma.datalog.source import (
     CANDIDATE,
     Signature,
     Source,
+    arguments_of,
+    atom_text,
     facts_renamed,
     ground_statements,
     read_source,
     scan,
     signature,
     signature_of,
+    walk,
 )
 from latentgamma.errors import ParseError
-from latentgamma.program.program import Instance, Label, Program
+from latentgamma.program.program import Instance, Label, Program, Rule
 from latentgamma.program.rule_text import LABEL, misplaced_label, read_label
 
-# ---- Whether a ground rule is an instance of a rule with variables, and of which values
-
-# In the order of clingo's enumeration of comparison operators.
-_COMPARE = {
-    0: operator.gt,
-    1: operator.lt,
-    2: operator.le,
-    3: operator.ge,
-    4: operator.ne,
-    5: operator.eq,
-}
-
-#: The values of variables: clingo's symbols by the variables' names.
-Values = dict[str, Any]
-
-
-class Match(NamedTuple):
-    """The values of a rule's variables, and its negated atoms that the ground rule lacks."""
-
-    substitution: tuple[tuple[str, str], ...]
-    absent: tuple[str, ...]
-
-
-def matches(
-    rule: Any,
-    head: str,
-    body: frozenset[str],
-    negated: frozenset[str],
-    constants: Values,
-    possible: Container[str],
-) -> Match | None:
-    """Return the first way in which the ground rule is an instance of the rule, or None.
-
-    Args:
-        rule: a node of clingo's tree.
-        head: of the ground rule.
-        body: the positive atoms of its body.
-        negated: the negated atoms of its body.
-        constants: the values that '#const' gives to names.
-        possible: the atoms that some rule derives or that can be given. The grounder leaves out
-            the negation of all others.
-    """
-    import clingo
-
-    atoms = {name: clingo.parse_term(encode_name(name)) for name in {head, *body}}
-    literals = [node for node in rule.body if node.ast_type.name == "Literal"]
-    positive = [n for n in literals if n.sign == 0 and n.atom.ast_type.name == "SymbolicAtom"]
-    denied = [n for n in literals if n.sign == 1 and n.atom.ast_type.name == "SymbolicAtom"]
-    compared = [n for n in literals if n.atom.ast_type.name == "Comparison"]
-    goals = [(rule.head.atom.symbol, [atoms[head]])]
-    goals += [(n.atom.symbol, [atoms[name] for name in sorted(body)]) for n in positive]
-    wanted = {atoms[name] for name in body}
-    for values in _solutions(goals, {}, constants):
-        values = _assign(compared, values, constants)
-        used = {_value(n.atom.symbol, values, constants) for n in positive}
-        if not wanted <= used and None not in used:
-            continue
-        if not all(_holds(n, values, constants) for n in compared):
-            continue
-        if _value(rule.head.atom.symbol, values, constants) not in {atoms[head], None}:
-            continue
-        named = [decode_name(str(_value(n.atom.symbol, values, constants))) for n in denied]
-        if not negated <= set(named):
-            continue
-        absent = tuple(name for name in named if name not in negated)
-        if any(name in possible for name in absent):
-            continue
-        shown = tuple((v, decode_text(str(values[v]))) for v in _variables(rule) if v in values)
-        return Match(shown, absent)
-    return None
-
-
-def _solutions(
-    goals: list[tuple[Any, list[Any]]], values: Values, constants: Values
-) -> Iterator[Values]:
-    """Yield the ways to give the variables values so that each pattern is one of its atoms."""
-    if not goals:
-        yield values
-        return
-    (pattern, candidates), *rest = goals
-    members = pattern.arguments if pattern.ast_type.name == "Pool" else [pattern]
-    for atom in candidates:
-        for member in members:
-            if member.name != atom.name or len(member.arguments) != len(atom.arguments):
-                continue
-            found: Values | None = values
-            for term, symbol in zip(member.arguments, atom.arguments, strict=True):
-                found = _unify(term, symbol, found, constants)
-                if found is None:
-                    break
-            else:
-                yield from _solutions(rest, found or {}, constants)
-
-
-def _unify(term: Any, symbol: Any, values: Values | None, constants: Values) -> Values | None:
-    """Return the values with which the term is the symbol; arithmetic is left for later."""
-    if values is None:
-        return None
-    if term.ast_type.name == "Variable":
-        if term.name == "_":
-            return values
-        if term.name in values:
-            return values if values[term.name] == symbol else None
-        return {**values, term.name: symbol}
-    if term.ast_type.name == "SymbolicTerm":
-        return values if constants.get(str(term.symbol), term.symbol) == symbol else None
-    known = _value(term, values, constants)
-    return values if known is None or known == symbol else None
-
-
-def _assign(compared: list[Any], values: Values, constants: Values) -> Values:
-    """Return the values, and those of variables that an equation computes."""
-    values = dict(values)
-    for _ in compared:
-        for node in compared:
-            guards = node.atom.guards
-            if node.sign or len(guards) != 1 or guards[0].comparison != 5:
-                continue
-            for left, right in ((node.atom.term, guards[0].term), (guards[0].term, node.atom.term)):
-                if left.ast_type.name == "Variable" and left.name not in values:
-                    value = _value(right, values, constants)
-                    if value is not None:
-                        values[left.name] = value
-    return values
-
-
-def _holds(node: Any, values: Values, constants: Values) -> bool:
-    """Return whether a comparison holds; one that cannot be computed here is believed."""
-    left = _value(node.atom.term, values, constants)
-    true: bool = True
-    for guard in node.atom.guards:
-        right = _value(guard.term, values, constants)
-        if left is None or right is None:
-            return True
-        true = true and bool(_COMPARE[guard.comparison](left, right))
-        left = right
-    return bool(true != (node.sign == 1))
-
-
-def _value(term: Any, values: Values, constants: Values) -> Any:
-    """Return the symbol that the term is for these values, or None if that is open."""
-    import clingo
-    from clingo.ast import SymbolicTerm, Transformer
-
-    class Substituted(Transformer):
-        def visit_Variable(self, node: Any) -> Any:
-            return SymbolicTerm(node.location, values[node.name])
-
-        def visit_SymbolicTerm(self, node: Any) -> Any:
-            value = constants.get(str(node.symbol), node.symbol)
-            return SymbolicTerm(node.location, value)
-
-    try:
-        return clingo.parse_term(str(Substituted().visit(term)), logger=lambda *_: None)
-    except (KeyError, RuntimeError):  # a variable without a value; an interval or a pool
-        return None
-
-
-def _variables(rule: Any) -> list[str]:
-    """Return the names of the variables, in alphabetical order."""
-    from latentgamma.datalog.source import walk
-
-    names = (node.name for node in walk(rule) if node.ast_type.name == "Variable")
-    return sorted({name for name in names if name != "_"})
-
-
 # ---- The way back: from a ground rule to the line and the substitution it comes from
-# Nothing is kept for each ground rule. When a proof is shown, its rules are matched against the
-# rules of the text. For that the text is grounded once more, with nothing evaluated away.
+# Nothing is kept for this when a program is grounded. When a proof is asked for, the text is
+# grounded once more with nothing evaluated away, and with rules that record each instance:
+# `p(X) :- e(X,Y), not f(Y+1).` becomes
+#     __rule_0(X,Y,f(Y+1)) :- e(X,Y), not f(Y+1).
+#     p(X) :- __rule_0(X,Y,f(Y+1)).
+# So clingo itself decides which instances there are, and computes their values.
+
+_RECORD = "__rule_"
+# Stands for '_' in a negated atom; no atom of a program has it (see `_refuse_extremes`).
+_ANY = "#sup"
+
+
+class Recorder(NamedTuple):
+    """A rule of the text without pools, as two rules that record its instances."""
+
+    line: int
+    text: str
+    #: The variables, whose values are the first arguments of a record.
+    variables: tuple[str, ...]
+    #: How many negated atoms are its last arguments.
+    negated: int
+
+
+def recorder(rule: Any, line: int, number: int) -> Recorder:
+    """Return the two rules for a node of clingo's tree."""
+    from clingo.ast import Transformer, Variable
+
+    intervals: dict[str, str] = {}
+
+    class Intervals(Transformer):
+        """A variable for each interval, so that a record has the value that is meant."""
+
+        def visit_Interval(self, node: Any) -> Any:
+            variable = Variable(node.location, f"__Interval{len(intervals)}")
+            intervals[variable.name] = str(node)
+            return variable
+
+    class Anonymous(Transformer):
+        def visit_Variable(self, node: Any) -> Any:
+            return Variable(node.location, _ANY) if node.name == "_" else node
+
+    head = Intervals().visit(rule.head)
+    body, negated = [], []
+    for literal in rule.body:
+        atom = getattr(literal, "atom", None)  # a condition has none
+        if atom is not None and atom.ast_type.name == "SymbolicAtom" and literal.sign:
+            literal = Intervals().visit(literal)
+            negated.append(str(Anonymous().visit(literal.atom)))
+        body.append(str(literal))
+    body += [f"{variable} = {interval}" for variable, interval in intervals.items()]
+    variables = tuple(sorted(_global_variables(rule)))
+    arguments = ",".join((*variables, *intervals, *negated))
+    record = f"{_RECORD}{number}({arguments})" if arguments else f"{_RECORD}{number}"
+    text = f"{record}{' :- ' * bool(body)}{'; '.join(body)}. {head} :- {record}."
+    return Recorder(line, text, variables, len(negated))
+
+
+def _global_variables(rule: Any) -> set[str]:
+    """Return the variables outside of aggregates and conditions, which have one value in an instance."""
+    nodes = [rule.head]
+    for literal in rule.body:
+        if literal.ast_type.name == "ConditionalLiteral":
+            continue
+        if literal.atom.ast_type.name in {"Aggregate", "BodyAggregate"}:
+            nodes += [g for g in (literal.atom.left_guard, literal.atom.right_guard) if g]
+        else:
+            nodes.append(literal)
+    found = {n.name for node in nodes for n in walk(node) if n.ast_type.name == "Variable"}
+    return found - {"_"}
+
+
+def _separate_records(output: Output) -> tuple[Output, list[str]]:
+    """Return the ground rules with their own heads, and the record of each; "" without one."""
+    heads, sizes, bodies = (
+        np.frombuffer(part, np.int32) for part in (output.heads, output.sizes, output.bodies)
+    )
+    records = {atom: name for atom, name in output.names.items() if name.startswith(_RECORD)}
+    most = max(int(part.max(initial=0)) for part in (heads, np.abs(bodies)))
+    head_of = np.arange(most + 1, dtype=np.int32)
+    head_of[list(records)] = 0
+    # `head :- record.` tells the head; a record without such a rule has arithmetic without a value.
+    single = np.flatnonzero(sizes == 1)
+    literal = bodies[(np.cumsum(sizes) - sizes)[single]]
+    telling = (literal > 0) & (head_of[np.abs(literal)] == 0)
+    head_of[literal[telling]] = heads[single[telling]]
+    kept = head_of[heads] > 0
+    kept[single[telling]] = False
+    found = replace(
+        output,
+        heads=array("i", head_of[heads[kept]].tobytes()),
+        sizes=array("i", sizes[kept].tobytes()),
+        bodies=array("i", bodies[np.repeat(kept, sizes)].tobytes()),
+        names={atom: name for atom, name in output.names.items() if atom not in records},
+    )
+    return found, [records.get(head, "") for head in heads[kept].tolist()]
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,7 +149,7 @@ class Grounding:
         parts = (self.text, self.path, self.open, self.tables, self.inputs, self.shown)
         return Grounding, parts
 
-    def clingo_texts(self, source: Source) -> list[str]:
+    def clingo_texts(self, source: Source, *, complete: bool) -> list[str]:
         """Return what clingo grounds: the facts of open predicates are there as candidates."""
         candidates = {given: f"{CANDIDATE}{given[0]}" for given in self.open}
         text = source.scanned.text
@@ -228,12 +159,15 @@ class Grounding:
                 (start, end, facts_renamed(text[start:end], candidates))
                 for start, end in source.scanned.ground
             ]
-            for rule in source.rules:
-                fact = rule.ast_type.name == "Rule" and not rule.body
-                if fact and signature(rule.head.atom) in candidates:
-                    at = source.extent(rule.head)[0]
-                    edits.append((at, at, CANDIDATE))
+        for rule in source.rules:
+            if self._is_candidate(rule):
+                at = source.extent(rule.head)[0]
+                edits.append((at, at, CANDIDATE))
+            elif complete and rule.ast_type.name == "Rule":
+                edits.append((*source.extent(rule), ""))
         texts = [_edit(text, edits)]
+        if complete:
+            texts.append("\n".join(rule.text for rule in self._recorders))
         for given, facts in self.tables:
             texts.append(facts_renamed(facts, candidates) if given in candidates else facts)
         for name, arity in sorted(self.open):
@@ -251,7 +185,7 @@ class Grounding:
         more: str = "",
     ) -> Output:
         """Return what clingo makes of the text, the tables and more rules, within limits."""
-        texts = [*self.clingo_texts(source), more]
+        texts = [*self.clingo_texts(source, complete=complete), more]
         return run_clingo(
             texts,
             max_rules=max_rules,
@@ -260,6 +194,10 @@ class Grounding:
             small=rules_in_process(source, texts),
         )
 
+    def _is_candidate(self, rule: Any) -> bool:
+        fact = rule.ast_type.name == "Rule" and not rule.body
+        return fact and signature(rule.head.atom) in self.open
+
     @cached_property
     def source(self) -> Source:
         """The text, read again."""
@@ -267,34 +205,51 @@ class Grounding:
 
     def complete(self) -> Program:
         """Return the same program with every body as it was written."""
-        return self._complete
+        return self._complete[0]
 
     @cached_property
-    def _complete(self) -> Program:
+    def _complete(self) -> tuple[Program, list[str]]:
+        """The complete program, and the record of each of its rules."""
         output = self.run(self.source, max_rules=2**31, max_seconds=86_400.0, complete=True)
-        return replace(assembled(output), origin=self)
+        output, records = _separate_records(output)
+        program, rules = assembled(output)
+        return replace(program, origin=self), [records[rule] for rule in rules.tolist()]
 
-    def instance(self, head: str, body: frozenset[str], negated: frozenset[str]) -> Instance | None:
+    def instance(self, rule: int) -> Instance | None:
         """Return where a rule of the complete program comes from, if that is known."""
+        program, records = self._complete
+        written = program.rules[rule]
+        if not records[rule]:
+            return self._ground_instance(written)
+        number, values = arguments_of(records[rule].removeprefix(_RECORD))
+        source = self._recorders[int(number)]
         # The grounder leaves out `not a` where nothing derives a: the text has it, the rule has not.
-        possible = self._complete.index
-        for denied, line in self._ground_lines.get((head, body), ()):
-            absent = denied - negated
-            if negated <= denied and absent.isdisjoint(possible):
-                label = self.labels.get(line)
-                return Instance(f"line {line}", (), tuple(sorted(absent)), label)
-        import clingo
+        kept = [arguments_of(encode_name(name)) for name in written.negated]
+        absent = [
+            decode_name(atom_text(name, ["_" if a == _ANY else a for a in arguments]))
+            for name, arguments in map(arguments_of, values[len(values) - source.negated :])
+            if not any(
+                name == other and all(a in {_ANY, b} for a, b in zip(arguments, given, strict=True))
+                for other, given in kept
+                if len(given) == len(arguments)
+            )
+        ]
+        shown = map(decode_text, values)
+        substitution = tuple(zip(source.variables, shown, strict=False))
+        label = self.labels.get(source.line)
+        return Instance(f"line {source.line}", substitution, tuple(absent), label)
 
-        atom = clingo.parse_term(encode_name(head))
-        for rule in self._rules_of.get((atom.name, len(atom.arguments)), ()):
-            found = matches(rule, head, body, negated, self.source.constants, possible)
-            if found is not None:
-                line = self.source.line(rule)
-                label = self.labels.get(line)
-                return Instance(f"line {line}", found.substitution, found.absent, label)
-        if not body and (atom.name, len(atom.arguments)) in dict(self.tables):
-            return Instance(f"table {decode_name(atom.name)}")
-        return None
+    def _ground_instance(self, rule: Rule) -> Instance | None:
+        """Return where a rule that has no variables comes from: a line, or a table."""
+        possible = self._complete[0].index
+        head = rule.heads[0]
+        for denied, line in self._ground_lines.get((head, rule.body), ()):
+            absent = denied - rule.negated
+            if rule.negated <= denied and absent.isdisjoint(possible):
+                return Instance(f"line {line}", (), tuple(sorted(absent)), self.labels.get(line))
+        predicate = signature_of(encode_name(head))
+        known = not rule.body and predicate in dict(self.tables)
+        return Instance(f"table {decode_name(predicate[0])}") if known else None
 
     def places(self, atom: str) -> list[str]:
         """Return where the rules for the predicate of an atom stand."""
@@ -334,6 +289,17 @@ class Grounding:
         return found
 
     @cached_property
+    def _recorders(self) -> list[Recorder]:
+        """The rules that record instances, for all rules but candidates for open facts."""
+        found: list[Recorder] = []
+        for rule in self.source.rules:
+            if rule.ast_type.name == "Rule" and not self._is_candidate(rule):
+                line = self.source.line(rule)
+                for member in rule.unpool():
+                    found.append(recorder(member, line, len(found)))
+        return found
+
+    @cached_property
     def _rules_of(self) -> dict[Signature, list[Any]]:
         rules: dict[Signature, list[Any]] = {}
         for rule in self.source.rules:
@@ -346,12 +312,21 @@ class Grounding:
         self,
     ) -> dict[tuple[str, frozenset[str]], list[tuple[frozenset[str], int]]]:
         """The facts and the rules without variables: by head and body, the negated atoms and the line."""
+        constants = {name: str(value) for name, value in self.source.constants.items()}
+
+        def evaluated(atom: str) -> str:
+            if not constants:
+                return atom
+            name, arguments = arguments_of(encode_name(atom))
+            return decode_name(atom_text(name, [constants.get(a, a) for a in arguments]))
+
         lines: dict[tuple[str, frozenset[str]], list[tuple[frozenset[str], int]]] = {}
         text = self.source.scanned.text
         for start, end in self.source.scanned.ground:
             for place, head, body, negated in ground_statements(text, start, end):
+                key = evaluated(head), frozenset(map(evaluated, body))
                 line = self.source.line_at(place)
-                lines.setdefault((head, frozenset(body)), []).append((frozenset(negated), line))
+                lines.setdefault(key, []).append((frozenset(map(evaluated, negated)), line))
         return lines
 
 

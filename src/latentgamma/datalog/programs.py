@@ -27,6 +27,7 @@ _sign_of_datalog = re.compile(
     "(?:[^"\\\n]|\\[^\n])*+" | '(?:[^'\\\n]|\\[^\n])*+' | %\*.*?\*% | %[^\n]*+ | /\*.*?\*/
     | (?P<sign>
         (?<!\w)_*+(?:[A-Z]\w*+)?+(?=[\s,;:.()=<>!+*/|-])(?<=\w)   # a variable
+        | \([^()"'%]*?\w\s*+[-+*/\\]\s*+[\w(]                         # arithmetic in an argument
         | \.\. | \#(?:show|const|input|defined|program)\b | \#external\b[^.]*[/:]
       )
     """,

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from latentgamma.datalog.clingo_names import (
     ENCODED,
+    PREDICATE,
     clingo_string,
     decode_name,
     decode_text,
     encode_argument,
+    encode_functor,
     encode_name,
+    encode_predicate,
 )
 from latentgamma.errors import ParseError, ProgramError
-from latentgamma.program.names import UnreadableName, is_word, read_name
+from latentgamma.program.names import UnreadableName, is_word, read_name, read_quoted
 from latentgamma.program.rule_text import error_at
 
 # ---- Datalog text made ready for clingo: comments blanked, and the statements that need no check
@@ -52,10 +55,10 @@ _special = re.compile(
     | (?P<line>%[^\n]*+)
     | (?P<quote>')
     | (?P<foreign>[{_FOREIGN}])
-    | \#(?:input|external)[ \t]++(?P<name>[a-z_{_FOREIGN}][\w{_FOREIGN}]*+)[ \t]*+/[ \t]*+(?P<arity>[0-9]++)[ \t]*+\.
+    | \#(?:input|external)[ \t]++(?P<name>{PREDICATE})[ \t]*+/[ \t]*+(?P<arity>[0-9]++)[ \t]*+\.
     | (?P<input>\#input\b)
     """,
-    re.VERBOSE | re.ASCII,
+    re.VERBOSE,
 ).match
 #: The largest number that clingo knows.
 MOST = 2**31 - 1
@@ -151,7 +154,8 @@ def scan(text: str, path: str) -> Scanned:
             )
         elif kind == "quote":
             name, at = _content(text, start, path)
-            new = encode_argument(name)
+            functor = text.startswith("(", at)
+            new = encode_functor(name) if functor else encode_argument(name)
         elif kind == "foreign":
             while start > copied and (text[start - 1] == "_" or text[start - 1].isalnum()):
                 start -= 1
@@ -173,7 +177,7 @@ def scan(text: str, path: str) -> Scanned:
             if kind == "block":
                 at = _end_of_block(text, start, path)
             elif kind == "arity":
-                inputs.append((encode_name(found["name"]), int(found["arity"])))
+                inputs.append((encode_predicate(found["name"]), int(found["arity"])))
             new = _blank(text, start, at)
         parts.add(text[copied:start], copied)
         parts.add(new, start)
@@ -191,9 +195,11 @@ def scan(text: str, path: str) -> Scanned:
 def _content(text: str, start: int, path: str) -> tuple[str, int]:
     """Return the content of the quotes that open here, and where they end."""
     try:
-        name, end = read_name(text, start)
+        name, end = read_quoted(text, start)
     except UnreadableName as error:
         raise error_at(text, error.position, error.problem, path) from None
+    if not name:
+        raise error_at(text, start, "a name must not be empty", path)
     if "\0" in name:
         raise error_at(text, start, "a name or a string cannot have the character NUL", path)
     return name, end
@@ -393,6 +399,11 @@ def arguments_of(atom: str) -> tuple[str, list[str]]:
     return name, found
 
 
+def atom_text(name: str, arguments: Sequence[str]) -> str:
+    """Return the ground atom with this predicate and these arguments, as clingo prints it."""
+    return f"{name}({','.join(arguments)})" if arguments else name
+
+
 def _without_blanks(atom: str) -> str:
     """Return the atom without blanks outside of strings, as clingo prints it."""
     return _blank_or_string.sub(lambda found: found[1] or "", atom)
@@ -517,7 +528,6 @@ class Source:
 
 def read_source(text: str, path: str, open_predicates: Iterable[Signature]) -> Source:
     """Return the source of a prepared text, checked."""
-    import clingo
     from clingo.ast import parse_string
 
     scanned = scan(text, path)
@@ -534,7 +544,6 @@ def read_source(text: str, path: str, open_predicates: Iterable[Signature]) -> S
     shown: list[Signature] | None = None
     opened = {*open_predicates, *scanned.inputs}
     left_out = []
-    constants = {}
     definitions: list[Any] = []
     for node in statements:
         kind = node.ast_type.name
@@ -563,7 +572,6 @@ def read_source(text: str, path: str, open_predicates: Iterable[Signature]) -> S
             rules.append(node)
         elif kind == "Definition":
             definitions.append(node)
-            constants[node.name] = clingo.parse_term(str(node.value))
         elif kind not in {"Defined", "Comment"}:
             raise blank.error_of(node, f"this statement {_NEITHER}; leave it out")
     return Source(
@@ -574,9 +582,36 @@ def read_source(text: str, path: str, open_predicates: Iterable[Signature]) -> S
         None if shown is None else tuple(shown),
         frozenset(opened),
         tuple(left_out),
-        constants,
+        _values(blank, definitions),
         tuple(definitions),
     )
+
+
+def _values(source: Source, definitions: Sequence[Any]) -> dict[str, Any]:
+    """Return the values that '#const' gives to names, which may be computed from one another."""
+    import clingo
+
+    if not definitions:
+        return {}
+    asked = [f"__value({n},{node.name})." for n, node in enumerate(definitions)]
+    control = clingo.Control(logger=lambda *_: None)
+    try:
+        control.add("base", [], "\n".join((*map(str, definitions), *asked)))
+        control.ground([("base", [])])
+    except RuntimeError:  # clingo says why when it grounds the whole text
+        return {}
+    found = {
+        number: value for number, value in (a.symbol.arguments for a in control.symbolic_atoms)
+    }
+    constants = {}
+    for n, node in enumerate(definitions):
+        value = found.get(clingo.Number(n))
+        if value is None:
+            raise source.error_of(
+                node, f"'{node.value}' has no value; define all names in it by '#const'"
+            )
+        constants[node.name] = value
+    return constants
 
 
 def signatures(names: Iterable[str] | str) -> list[Signature]:
@@ -588,7 +623,7 @@ def signatures(names: Iterable[str] | str) -> list[Signature]:
     found = []
     for name in [names] if isinstance(names, str) else names:
         match = (
-            re.fullmatch(r"\s*([^\WA-Z0-9]\w*)\s*/\s*([0-9]+)\s*", name)
+            re.fullmatch(rf"\s*({PREDICATE})\s*/\s*([0-9]+)\s*", name)
             if isinstance(name, str)
             else None
         )
@@ -596,7 +631,7 @@ def signatures(names: Iterable[str] | str) -> list[Signature]:
             raise ProgramError(
                 f"a predicate is written with its number of arguments, such as 'edge/2', not {name!r}"
             )
-        found.append((encode_name(match[1]), int(match[2])))
+        found.append((encode_predicate(match[1]), int(match[2])))
     return found
 
 
@@ -634,6 +669,8 @@ def clingo_error(source: Source, messages: Iterable[str]) -> ParseError:
         hint = ""
         if "unexpected end" in problem:
             hint = "; is the '.' of the last rule missing?"
+        elif problem.endswith("unexpected \\"):
+            hint = "; negation is written 'not', not '\\+'"
         return source.error(int(place[1]), int(place[2]), problem + hint)
     return ParseError(said.strip() or "clingo could not read this", path=source.path)
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from latentgamma._text import shortened
-from latentgamma.datalog.clingo_names import encode_name
+from latentgamma.datalog.clingo_names import PREDICATE, encode_predicate
 from latentgamma.datalog.source import Signature
 from latentgamma.errors import DataError, MissingPackageError
 from latentgamma.program.names import UnreadableName, read_name
@@ -25,7 +25,7 @@ from latentgamma.program.rule_text import decode_text
 #: The facts of one predicate: a table's path, or one row after another.
 Table: TypeAlias = "str | os.PathLike[str] | Iterable[Sequence[Any]]"
 
-_key = re.compile(r"\s*([^\WA-Z0-9]\w*)\s*(?:/\s*([0-9]+)|\(([^()]*)\))?\s*").fullmatch
+_key = re.compile(rf"\s*({PREDICATE})\s*(?:/\s*([0-9]+)|\(([^()]*)\))?\s*").fullmatch
 _plain = re.compile(r"_*[a-z][A-Za-z0-9_]*|0|-?[1-9][0-9]{0,8}", re.ASCII).fullmatch
 _whole = re.compile(r"-?[1-9][0-9]{9}", re.ASCII).fullmatch
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
@@ -100,7 +100,7 @@ def _unquote(cell: str) -> str:
 def _as_text(
     name: str, expected: int | None, rows: Iterable[Sequence[Any]], where: str
 ) -> tuple[Signature, str]:
-    written_name = encode_name(name)
+    written_name = encode_predicate(name)
     written: dict[Any, str] = {}
     lines: list[str] = []
     arity = expected

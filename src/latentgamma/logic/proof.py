@@ -85,11 +85,8 @@ def atom_of_goal(program: Program, atom: str | int) -> str:
 
 
 def instance_of(program: Program, rule: int) -> Instance | None:
-    """Return where a rule of a complete program comes from, if that is known."""
-    if program.origin is None:
-        return None
-    written = program.rules[rule]
-    return program.origin.instance(written.heads[0], written.body, written.negated)
+    """Return where a rule of a complete program comes from, if it has been grounded."""
+    return None if program.origin is None else program.origin.instance(rule)
 
 
 def blocked_rules(program: Program, state: Mask, goal: int) -> tuple[Blocked, ...]:

@@ -61,6 +61,11 @@ def quote_argument(name: str) -> str:
     return name if is_plain(name) else add_quotes(name, "'")
 
 
+def quote_functor(name: str) -> str:
+    """Return the name of a predicate that has arguments: a word, or else in quotes."""
+    return name if is_word(name) else add_quotes(name, "'")
+
+
 def is_plain(name: str) -> bool:
     """Return whether a name is a word, a number or a ground term, as rule text and clingo have it."""
     return _bare.fullmatch(name) is not None or _is_nested_term(name)
@@ -88,9 +93,12 @@ def read_name(text: str, start: int = 0) -> tuple[str, int]:
     ('edge(a,f(b))', 16)
     """
     if text[start : start + 1] in {"'", '"'}:
-        name, end = _read_quoted(text, start)
+        name, end = read_quoted(text, start)
         if not name:
             raise UnreadableName(start, "a name must not be empty")
+        if text.startswith("'(", end - 1):
+            arguments, end = _read_term(text, end, end + 1)
+            return f"{quote_functor(name)}{arguments}", end
         return name, end
     if functor := _opening(text, start):
         return _read_term(text, start, functor.end())
@@ -117,7 +125,7 @@ def read_atom(text: str, start: int = 0) -> tuple[str, int]:
 
 
 def _is_nested_term(name: str) -> bool:
-    if not name.endswith(")") or not _opening(name):
+    if not name.endswith(")") or not (name.startswith("'") or _opening(name)):
         return False
     try:
         return read_name(name) == (name, len(name))
@@ -143,7 +151,7 @@ def _escape(character: str, mark: str) -> str:
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
 
 
-def _read_quoted(text: str, start: int) -> tuple[str, int]:
+def read_quoted(text: str, start: int) -> tuple[str, int]:
     """Return the content between two quotes, unescaped, and where it ends."""
     mark = text[start]
     match = _content[mark](text, start + 1)
@@ -191,7 +199,7 @@ def _read_term(text: str, start: int, at: int) -> tuple[str, int]:
             at = part.end()
             continue
         if part[0] in _content:
-            content, end = _read_quoted(text, at)
+            content, end = read_quoted(text, at)
             written = add_quotes(content, '"') if part[0] == '"' else quote_argument(content)
             if not content and part[0] == "'":
                 raise UnreadableName(at, "a name must not be empty")
@@ -276,7 +284,7 @@ def plain_number(value: float) -> int | float:
 
 def is_column(text: str, start: int, end: int) -> bool:
     """Return whether the name written here can be that of a column: a word, or in quotes."""
-    return text[start] in _content or is_word(text[start:end])
+    return text[end - 1] in _content or is_word(text[start:end])
 
 
 def read_comparison(text: str, at: int, *, arrow: bool = True) -> tuple[str, Operand, int] | None:
@@ -333,7 +341,7 @@ def _read_constant(text: str, at: int) -> tuple[Constant, int]:
             )
         return plain_number(value), number.end()
     if text[at : at + 1] in {"'", '"'}:
-        return _read_quoted(text, at)
+        return read_quoted(text, at)
     if word := _word(text, at):
         return word[0], word.end()
     raise UnreadableName(at, _NOT_A_CONSTANT)

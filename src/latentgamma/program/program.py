@@ -218,7 +218,7 @@ class Origin(Protocol):
     def complete(self) -> Any:
         """Return the same program with every body as it was written, nothing evaluated away."""
 
-    def instance(self, head: str, body: frozenset[str], negated: frozenset[str]) -> Instance | None:
+    def instance(self, rule: int) -> Instance | None:
         """Return where a rule of the complete program comes from, if that is known."""
 
     def places(self, atom: str) -> list[str]:

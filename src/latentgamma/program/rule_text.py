@@ -140,9 +140,16 @@ _CONSTRUCTS = tuple(
             "{found} is not an atom; leave out '#true', and every rule with '#false' in its body",
         ),
         (_BEFORE_ATOM, r"!(?=\s*+[,.])", f"a cut ('!') {_NOT_DEFINITE}; leave it out"),
+        ("condition", r"(?<=not\s)not(?!\w)", "'not not' is not known here; write the plain atom"),
         (
             _BEFORE_ATOM,
-            r"not(?!\w)|\\\+|[-~!¬]",
+            r"not\(|\\\+|[~!¬]",
+            "negation ({found}) is written 'not' and a blank before an atom of the body: "
+            "'h :- a, not b.'",
+        ),
+        (
+            _BEFORE_ATOM,
+            r"not(?!\w)|-",
             f"negation ({{found}}) {_NOT_DEFINITE}; give the opposite a name of its own, "
             "such as 'not_a', and state it as a fact where it holds",
         ),
