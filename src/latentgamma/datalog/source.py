@@ -600,17 +600,17 @@ def _values(source: Source, definitions: Sequence[Any]) -> dict[str, Any]:
         control.ground([("base", [])])
     except RuntimeError:  # clingo says why when it grounds the whole text
         return {}
-    found = {
-        number: value for number, value in (a.symbol.arguments for a in control.symbolic_atoms)
-    }
+    found = {}
+    for atom in control.symbolic_atoms:
+        number, value = atom.symbol.arguments
+        found[number.number] = value
     constants = {}
     for n, node in enumerate(definitions):
-        value = found.get(clingo.Number(n))
-        if value is None:
+        if n not in found:
             raise source.error_of(
                 node, f"'{node.value}' has no value; define all names in it by '#const'"
             )
-        constants[node.name] = value
+        constants[node.name] = found[n]
     return constants
 
 
