@@ -72,7 +72,7 @@ def compare(layer: lg.Layer, given: dict[str, torch.Tensor], logits: bool) -> No
         layer = layer.to(device)
         inputs = {name: x.detach().to(device).requires_grad_() for name, x in given.items()}
         tensors = list(inputs.values())
-        assert layer.rules.fused(tensors, layer.from_logits, logits, None, layer) is not None
+        assert layer.rules.fused(layer, tensors, logits, None, layer) is not None
         found = layer(inputs if len(inputs) > 1 else tensors[0], logits=logits)
         found = (
             torch.cat([x.flatten(1) for x in found.values()], 1)

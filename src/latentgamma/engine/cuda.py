@@ -31,7 +31,7 @@ import triton.language as tl
 from torch import Tensor
 
 from latentgamma.engine.circuit import CYCLE, FALSE, NEGATIONS, PRODUCTS, SUMS
-from latentgamma.engine.fused import LOG_ODDS, FusedPass, differentiable
+from latentgamma.engine.fused import LOG_ODDS, FusedPass
 from latentgamma.engine.reference import LAST, NEVER, Semiring
 from latentgamma.engine.schedule import FEW, NARROW, WIDE, packed
 from latentgamma.engine.tensors import (
@@ -39,6 +39,7 @@ from latentgamma.engine.tensors import (
     HELD,
     LEAST_COMPLEMENT,
     ROUNDED_COMPLEMENT,
+    differentiable,
     kept_with_owner,
     values_can_be_read,
 )
@@ -1098,9 +1099,7 @@ def run_on_cuda(
             tensor.reshape(len(tensor), len(group.row))
             for tensor, group in zip(tensors, plan.groups, strict=True)
         ]
-        batch, dtype = len(given[0]), given[0].dtype
-        if len(plan.constants.value):
-            given.append(_constants(plan, device, dtype, from_logits).expand(batch, -1))
+        batch = len(given[0])
         x = torch.cat(given, 1) if len(given) > 1 else given[0].contiguous()
     wanted = [n for n, tensor in enumerate(tensors) if tensor.requires_grad]
     learn = torch.is_grad_enabled() and bool(wanted)
@@ -1146,13 +1145,6 @@ def run_on_cuda(
 
 
 @kept_with_owner
-def _constants(plan: FusedPass, device: torch.device, dtype: torch.dtype, odds: bool) -> Tensor:
-    """Return the values, or log-odds, of inputs that are the same in every example. (1, n)."""
-    p = torch.from_numpy(plan.constants.value)
-    return (torch.logit(p) if odds else p)[None].to(device, dtype)
-
-
-@kept_with_owner
 def _pass_on(plan: FusedPass, device: torch.device) -> tuple[Tensor, list[int], list[int]]:
     """Return the arrays of a pass on a device, in one; its sizes, and those of its tiles.
 
@@ -1160,14 +1152,13 @@ def _pass_on(plan: FusedPass, device: torch.device) -> tuple[Tensor, list[int], 
     """
     circuit = plan.circuit
     # The columns of the inputs in the order of the tensors, their complements, the nodes by level.
-    columns = np.concatenate([*(group.row for group in plan.groups), plan.constants.row])
-    none = np.concatenate([*(group.none for group in plan.groups), plan.constants.none])
+    columns = np.concatenate([group.row for group in plan.groups])
+    none = np.concatenate([group.none for group in plan.groups])
     negated = np.flatnonzero(none >= 0)
     inputs = len(columns) + len(negated)
     complement = np.full(len(columns), -1)
     complement[negated] = np.arange(len(columns), inputs)
     widths = [group.width for group in plan.groups for _ in range(len(group.row) // group.width)]
-    widths += [1] * len(plan.constants.row)
     derived = circuit.nodes - circuit.inputs
     row = np.zeros(plan.rows, np.int64)
     row[columns] = np.arange(len(columns))

@@ -24,6 +24,7 @@ from latentgamma.engine.reference import GODEL, GODEL_ODDS, REAL, SMOOTH, Semiri
 from latentgamma.engine.schedule import input_lists, packed
 from latentgamma.engine.tensors import (
     are_plain,
+    differentiable,
     finite_log_odds,
     has_triton,
     kept_with_owner,
@@ -98,12 +99,17 @@ def run(circuit: Circuit, semiring: Semiring, inputs: Tensor, *, plain: bool = F
         return run(circuit, semiring, inputs.float(), plain=plain).to(inputs.dtype)
     if plain or not _has_kernel(circuit, semiring, inputs):
         return reference.run(circuit, semiring, inputs)
+    keep = torch.is_grad_enabled() and inputs.requires_grad
     found: Tensor
-    if torch.is_grad_enabled() and inputs.requires_grad:
-        found = _Compiled.apply(circuit, semiring, inputs)  # type: ignore[no-untyped-call]
-    else:
-        found, *_ = _run_kernel(circuit, semiring, inputs, keep=False)
-    return found
+    found, *kept = _run_kernel(circuit, semiring, inputs, keep=keep)
+    if not keep:
+        return found
+    return differentiable(
+        found,
+        lambda grad: [_back_kernel(circuit, semiring, inputs, kept, grad)],
+        lambda tensors: reference.run(circuit, semiring, *tensors),
+        [inputs],
+    )
 
 
 def _run_kernel(
@@ -138,31 +144,6 @@ def _back_kernel(
 def _array(tensor: Tensor) -> np.ndarray:
     array: np.ndarray = tensor.detach().contiguous().numpy()
     return array
-
-
-class _Compiled(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, circuit: Circuit, semiring: Semiring, inputs: Tensor) -> Tensor:
-        out: Tensor
-        out, *ctx.kept = _run_kernel(circuit, semiring, inputs, keep=True)
-        ctx.circuit, ctx.semiring = circuit, semiring
-        ctx.save_for_backward(inputs)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:
-        (x,) = ctx.saved_tensors
-        if torch.is_grad_enabled():  # create_graph=True: this gradient is to be differentiated
-            return None, None, _plain_gradient(ctx.circuit, ctx.semiring, x, grad)
-        return None, None, _back_kernel(ctx.circuit, ctx.semiring, x, ctx.kept, grad)
-
-
-def _plain_gradient(circuit: Circuit, semiring: Semiring, x: Tensor, grad: Tensor) -> Tensor | None:
-    """Return the gradient of the inputs in plain torch, to be differentiated again."""
-    with torch.enable_grad():
-        out = reference.run(circuit, semiring, x)
-        (slope,) = torch.autograd.grad(out, x, grad, create_graph=True, allow_unused=True)
-    return slope
 
 
 # ---- The min/max closure as a module, which a compiler takes as one opaque operation

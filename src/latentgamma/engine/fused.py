@@ -15,7 +15,12 @@ from torch import Tensor
 from latentgamma.engine.circuit import Circuit, Integers
 from latentgamma.engine.exactness import SumProduct
 from latentgamma.engine.execute import kernels_on, lists_on, on_triton, schedule_on
-from latentgamma.engine.tensors import ROUNDED_COMPLEMENT, are_plain, has_triton
+from latentgamma.engine.tensors import (
+    ROUNDED_COMPLEMENT,
+    are_plain,
+    differentiable,
+    has_triton,
+)
 
 # The softmax or sigmoid of the inputs, the pass, and the logarithm of the outputs are compiled code
 # on tiles of examples. Everything else (other devices, infinite scores, probabilities so small that
@@ -43,14 +48,6 @@ class InputColumns(NamedTuple):
     width: int  # 1 for independent facts
 
 
-class ConstantInputs(NamedTuple):
-    """Independent facts that are the same in every example."""
-
-    row: np.ndarray
-    none: np.ndarray  # the rows of complements, -1 where there is none
-    value: np.ndarray
-
-
 @dataclass(frozen=True, eq=False)
 class FusedPass:
     """The rows of the inputs and outputs of a pass.
@@ -59,7 +56,6 @@ class FusedPass:
         circuit: what the pass computes.
         complements: the nodes of the negations of the outputs, FALSE, TRUE or UNKNOWN.
         groups: the columns of each tensor of inputs.
-        constants: inputs that are the same in every example.
         rows: the number of rows: one for each node, and for each input that no rule uses.
         logarithms: LOG or LOG_ODDS for each output: what is read of it if not its value.
         shape: the shape of the outputs of one example.
@@ -70,7 +66,6 @@ class FusedPass:
     circuit: Circuit
     complements: Integers
     groups: tuple[InputColumns, ...]
-    constants: ConstantInputs
     rows: int
     logarithms: np.ndarray
     shape: tuple[int, ...]
@@ -137,10 +132,6 @@ class FusedPass:
         given = [array_of(tensor) for tensor in tensors]
         batch = len(given[0])
         values = np.empty((kernels.tiles(batch)[0], self.rows, kernels.TILE))
-        if len(self.constants.row):
-            values[:, self.constants.row] = self.constants.value[:, None]
-            some = self.constants.none >= 0
-            values[:, self.constants.none[some]] = 1 - self.constants.value[some, None]
         for x, (row, none, width) in zip(given, self.groups, strict=True):
             if not from_logits:
                 least = ROUNDED_COMPLEMENT if logits else 0.0
@@ -212,51 +203,6 @@ def array_of(tensor: Tensor) -> np.ndarray:
     return array if array.flags.c_contiguous else np.ascontiguousarray(array)
 
 
-def differentiable(
-    result: Tensor,
-    gradients: Callable[[Tensor], list[Tensor]],
-    again: Callable[[Sequence[Tensor]], Tensor],
-    tensors: Sequence[Tensor],
-) -> Tensor:
-    """Return a result that code outside of torch has computed from tensors, with its gradient.
-
-    `gradients` leads from the gradient of the result to those of the tensors that require one, and
-    `again` computes the result in torch, for second derivatives.
-    """
-    return _Fused.apply(result, gradients, again, *tensors)  # type: ignore[no-any-return,no-untyped-call]
-
-
-class _Fused(torch.autograd.Function):
-    """A result that is computed already, with a function for the gradients of some tensors."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        result: Tensor,
-        gradients: Callable[[Tensor], list[Tensor]],
-        again: Callable[..., Tensor],
-        *tensors: Tensor,
-    ) -> Tensor:
-        # The result leads to ctx: keeping it there would be a cycle that only gc.collect() frees.
-        ctx.gradients, ctx.again = gradients, again
-        ctx.save_for_backward(*tensors)
-        return result
-
-    @staticmethod
-    def backward(ctx: Any, grad_out: Tensor) -> Any:
-        tensors, needed = ctx.saved_tensors, ctx.needs_input_grad[3:]
-        wanted = [tensor for tensor, need in zip(tensors, needed, strict=True) if need]
-        found: Sequence[Tensor | None]
-        if torch.is_grad_enabled():  # create_graph=True: the gradient is to be differentiated
-            out = ctx.again(tensors).reshape(grad_out.shape)
-            found = torch.autograd.grad(out, wanted, grad_out, create_graph=True, allow_unused=True)
-        else:
-            parts = ctx.gradients(grad_out)
-            found = [part.reshape(t.shape) for part, t in zip(parts, wanted, strict=True)]
-        slopes = iter(found)
-        return None, None, None, *(next(slopes) if need else None for need in needed)
-
-
 def label_loss(
     circuit: Circuit, odds: Tensor, labels: Tensor, again: Callable[[Sequence[Tensor]], Tensor]
 ) -> Tensor | None:
@@ -302,7 +248,6 @@ def fuse_pass(
     passed: SumProduct,
     places: Sequence[np.ndarray],
     widths: Sequence[int],
-    constants: tuple[np.ndarray, np.ndarray],
     logarithms: np.ndarray,
     shape: tuple[int, ...],
     with_complements: Callable[[], FusedPass] | None,
@@ -310,8 +255,7 @@ def fuse_pass(
     """Return the pass with a row for each input.
 
     `places` are those of the columns of each tensor among the atoms of the variables, and `widths`
-    how many columns of it form a group; `constants` are the places and values of inputs that are
-    the same in every example.
+    how many columns of it form a group.
     """
     row: dict[int, int] = {}
     none: dict[int, int] = {}
@@ -320,7 +264,7 @@ def fuse_pass(
     ):
         (none if negated else row)[place] = n
     rows = passed.circuit.nodes
-    for place in np.concatenate([*places, constants[0]]).tolist():
+    for place in np.concatenate(places).tolist():
         if place not in row:
             row[place] = rows
             rows += 1
@@ -338,7 +282,6 @@ def fuse_pass(
         tuple(
             InputColumns(*rows_of(some), width) for some, width in zip(places, widths, strict=True)
         ),
-        ConstantInputs(*rows_of(constants[0]), constants[1]),
         rows,
         logarithms,
         shape,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import warnings
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from functools import cache, wraps
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -133,6 +133,54 @@ def has_memory(tensor: Tensor) -> bool:
     except RuntimeError:
         return False
     return True
+
+
+# ---- A result that code outside of torch has computed
+
+
+def differentiable(
+    result: Tensor,
+    gradients: Callable[[Tensor], list[Tensor]],
+    again: Callable[[Sequence[Tensor]], Tensor],
+    tensors: Sequence[Tensor],
+) -> Tensor:
+    """Return a result that code outside of torch has computed from tensors, with its gradient.
+
+    `gradients` leads from the gradient of the result to those of the tensors that require one, and
+    `again` computes the result in torch, for second derivatives.
+    """
+    return _Fused.apply(result, gradients, again, *tensors)  # type: ignore[no-any-return,no-untyped-call]
+
+
+class _Fused(torch.autograd.Function):
+    """A result that is computed already, with a function for the gradients of some tensors."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        result: Tensor,
+        gradients: Callable[[Tensor], list[Tensor]],
+        again: Callable[..., Tensor],
+        *tensors: Tensor,
+    ) -> Tensor:
+        # The result leads to ctx: keeping it there would be a cycle that only gc.collect() frees.
+        ctx.gradients, ctx.again = gradients, again
+        ctx.save_for_backward(*tensors)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, grad_out: Tensor) -> Any:
+        tensors, needed = ctx.saved_tensors, ctx.needs_input_grad[3:]
+        wanted = [tensor for tensor, need in zip(tensors, needed, strict=True) if need]
+        found: Sequence[Tensor | None]
+        if torch.is_grad_enabled():  # create_graph=True: the gradient is to be differentiated
+            out = ctx.again(tensors).reshape(grad_out.shape)
+            found = torch.autograd.grad(out, wanted, grad_out, create_graph=True, allow_unused=True)
+        else:
+            parts = ctx.gradients(grad_out)
+            found = [part.reshape(t.shape) for part, t in zip(parts, wanted, strict=True)]
+        slopes = iter(found)
+        return None, None, None, *(next(slopes) if need else None for need in needed)
 
 
 # ---- A warning where training cannot move: a gradient arrives, and none of it reaches the inputs

@@ -156,7 +156,7 @@ class ProbabilitySemantics(Semantics):
         self,
         program: Program,
         groups: Sequence[Group],
-        constants: Mapping[int, float],
+        constants: Sequence[int],
         outputs: Sequence[Group],
         true: npt.NDArray[np.int64],
         inference: Inference,
@@ -235,7 +235,7 @@ class ProbabilitySemantics(Semantics):
     def _fuse(
         self,
         groups: Sequence[Group],
-        constants: Mapping[int, float],
+        constants: Sequence[int],
         outputs: Sequence[Group],
         *,
         complements: bool = False,
@@ -243,14 +243,14 @@ class ProbabilitySemantics(Semantics):
     ) -> FusedPass:
         categorical = [group.categorical for group in outputs for _ in group.atoms]
         place = {int(atom): n for n, atom in enumerate(self.variables.atoms)}
+        atoms = [group.atoms.tolist() for group in groups]
+        widths = [group.shape[-1] if group.categorical else 1 for group in groups]
+        if constants:
+            atoms, widths = [*atoms, list(constants)], [*widths, 1]
         return fuse_pass(
             self.methods.with_complements if complements else self.methods.sum_product,
-            [np.array([place[atom] for atom in group.atoms.tolist()]) for group in groups],
-            [group.shape[-1] if group.categorical else 1 for group in groups],
-            (
-                np.array([place[atom] for atom in constants], np.int64),
-                np.array(list(constants.values()), np.float64),
-            ),
+            [np.array([place[atom] for atom in some], np.int64) for some in atoms],
+            widths,
             np.where(categorical, LOG, LOG_ODDS),
             outputs[0].shape if len(outputs) == 1 else (len(categorical),),
             with_complements,
@@ -264,7 +264,7 @@ class ProbabilitySemantics(Semantics):
             self.check_logits()
         plain = partial(self._plain_run, layer, logits=logits, training=training)
         watch = layer._zero_gradient.warn if training else None
-        found = self.fused(tensors, layer.from_logits, logits, watch, plain)
+        found = self.fused(layer, tensors, logits, watch, plain)
         return plain(tensors) if found is None else found
 
     def _plain_run(
@@ -278,8 +278,8 @@ class ProbabilitySemantics(Semantics):
 
     def fused(
         self,
+        layer: Layer,
         tensors: Sequence[Tensor],
-        from_logits: bool,
         logits: bool,
         watch: Watch | None,
         again: Callable[..., Tensor],
@@ -300,12 +300,15 @@ class ProbabilitySemantics(Semantics):
             or not are_plain(*tensors)
         ):
             return None
+        given, count = list(tensors), len(tensors)
+        if len(layer._constants):
+            given.append(layer._soft_facts(dtype).expand(len(tensors[0]), -1))
         return self._fused.run(
-            tensors,
-            from_logits=from_logits,
+            given,
+            from_logits=layer.from_logits,
             logits=logits,
             tolerance=group_tolerance(dtype),
-            again=again,
+            again=lambda some: again(some[:count]),
             watch=watch,
         )
 

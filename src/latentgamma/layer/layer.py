@@ -175,7 +175,7 @@ class Layer(nn.Module):
             self.rules = ProbabilitySemantics(
                 program,
                 self.inputs,
-                dict(zip(soft.tolist(), given[soft].tolist(), strict=True)),
+                soft.tolist(),
                 self.outputs,
                 true,
                 inference or Inference(),

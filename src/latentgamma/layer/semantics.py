@@ -21,7 +21,6 @@ from latentgamma.engine.fused import (
     KEEP_VALUES,
     TO_LOG_ODDS,
     array_of,
-    differentiable,
 )
 from latentgamma.engine.reference import GODEL, GODEL_ODDS, SMOOTH
 from latentgamma.engine.tensors import (
@@ -29,6 +28,7 @@ from latentgamma.engine.tensors import (
     HELD,
     are_plain,
     categorical_log_odds,
+    differentiable,
     finite_log_odds,
     log_odds,
     probability,
