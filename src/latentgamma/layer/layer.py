@@ -574,8 +574,8 @@ class Layer(nn.Module):
             At most `most` proofs; empty if no inputs prove the atom.
 
         Raises:
-            ModelError: if the semantics is not "probability", there is evidence, or the budget
-                is spent.
+            ModelError: if the semantics is not "probability", the program has negation, there is
+                evidence, or the budget is spent.
         """
         rules = self.rules.probabilities("proofs", "proofs are")
         facts = self.flat_inputs(batch_of_one(self.inputs, example, "proofs"))

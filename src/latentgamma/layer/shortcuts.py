@@ -483,11 +483,14 @@ def shortcuts(
     A network that predicts the inputs is trained on the outputs alone. A concept mapping gives the
     value that it predicts for each true value of an input; all positions of one named input are
     read by the same network. A mapping agrees with an example if the program derives the same
-    outputs from the predicted values as from the true ones.
+    outputs from the predicted values as from the true ones. A value that is in no example may be
+    taken for any value, and all of these mappings are counted.
 
     >>> import latentgamma as lg
     >>> program = lg.parse("same :- a(0), b(0). same :- a(1), b(1).")
     >>> digits = lg.Categorical([["a(0)", "a(1)"], ["b(0)", "b(1)"]])
+    >>> shortcuts(program, digits, "same", [[0, 0]]).count  # 0 as 0 or as 1, and so for 1
+    4
     >>> pairs = [[0, 0], [0, 1], [1, 0], [1, 1]]
     >>> print(shortcuts(program, digits, "same", pairs))
     2 concept mappings agree with all labels
