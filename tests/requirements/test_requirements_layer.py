@@ -558,6 +558,25 @@ def test_transforms_of_torch(training: bool) -> None:
         assert torch.autograd.gradgradcheck(layer, given)
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")  # of torch, at a graph break
+def test_gradients_of_most_likely_answers_are_not_left_to_a_compiler() -> None:
+    """Inductor gives NaN for the gradient of a minimum by `scatter_reduce`."""
+    layer = lg.Requirements.from_text("a or b. a or c.").layer(list("abc"), method="exact").eval()
+    operations: list[str] = []
+
+    def backend(graph: torch.fx.GraphModule, _: object) -> object:
+        operations.extend(str(node.target) for node in graph.graph.nodes)
+        return graph.forward
+
+    x = torch.tensor([[0.3, -1.0, 0.7], [-2.0, -1.0, -0.5]], dtype=torch.float64).requires_grad_()
+    runs = [run(x) for run in (layer, torch.compile(layer, backend=backend))]
+    slopes = [torch.autograd.grad(out.sigmoid().sum(), x)[0] for out in runs]
+    assert torch.equal(*slopes)
+    assert operations
+    assert not any("scatter_reduce" in name for name in operations)
+
+
 def test_no_requirements_change_nothing() -> None:
     x = torch.randn(3, 2)
     for text in ("", "a or not a\nb or not b"):

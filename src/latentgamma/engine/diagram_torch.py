@@ -95,7 +95,10 @@ class DiagramPasses(nn.Module):
         if self._fast(wide) and not needs_grad:
             odds, model = diagram_best(wide.detach(), self._structure(), scores)
         else:
-            odds, model = self._best(wide)
+            best = self._best
+            if torch.compiler.is_compiling():  # Inductor gives a wrong gradient of these minima
+                best = torch.compiler.disable(best)  # type: ignore[no-untyped-call]
+            odds, model = best(wide)
         return (_with_sign(odds, model, x.dtype) if scores else odds), model
 
     # ---- Plain torch
