@@ -238,7 +238,8 @@ def load_checkpoint(
         )
     _run(layout.ranks, "load", lambda **options: load(values, **options), source)
     if optimizer is not None:
-        _set_options(optimizer, values)
+        for number, group in enumerate(optimizer.param_groups):
+            group.update(values[f"options.{number}"])
     return int(values["step"])
 
 
@@ -280,64 +281,39 @@ def _largest(ranks: Ranks | None, number: int) -> int:
 def _values(
     model: LatentGamma, optimizer: torch.optim.Optimizer | None, layout: Layout
 ) -> dict[str, Any]:
-    """Return every tensor of a checkpoint by its name, as torch.distributed.checkpoint takes it."""
-    names = {}
-    values: dict[str, Any] = {}
-    for own, parameter in model.named_parameters():
-        name = own.replace("rules.local.", "rules.")
-        names[id(parameter)] = name, own
-        values[f"model.{name}"] = layout.placed(name, parameter.detach())
+    """Return everything in a checkpoint by its name, as torch.distributed.checkpoint takes it."""
+    names = {
+        parameter: name.replace("rules.local.", "rules.")
+        for name, parameter in model.named_parameters()
+    }
+    values: dict[str, Any] = {
+        f"model.{name}": layout.placed(name, parameter.detach())
+        for parameter, name in names.items()
+    }
     if optimizer is None:
         return values
     for number, group in enumerate(optimizer.param_groups):
-        for key, option in group.items():
-            if key != "params" and (numbers := _as_numbers(option)) is not None:
-                values[f"options.{number}.{key}"] = numbers
+        # A tuple is stored as it is: the options of a group, such as the learning rate.
+        values[f"options.{number}"] = tuple(item for item in group.items() if item[0] != "params")
         for parameter in group["params"]:
-            if id(parameter) not in names:
+            if parameter not in names:
                 raise ModelError("the optimiser has parameters that are not the model's")
-            name, _ = names[id(parameter)]
             for key, value in optimizer.state.get(parameter, {}).items():
                 if isinstance(value, Tensor):
                     same = value.shape == parameter.shape
-                    placed = layout.placed(name, value) if same else value
-                    values[f"optimizer.{name}.{key}"] = placed
+                    placed = layout.placed(names[parameter], value) if same else value
+                    values[f"optimizer.{names[parameter]}.{key}"] = placed
     return values
-
-
-def _as_numbers(option: object) -> Tensor | None:
-    """Return an option of an optimiser as a tensor; None if it is not made of numbers."""
-    if isinstance(option, Tensor):
-        return option
-    listed = option if isinstance(option, (tuple, list)) else [option]
-    numbers = [float(x) for x in listed if isinstance(x, (bool, int, float))]
-    return torch.tensor(numbers, dtype=torch.float64) if len(numbers) == len(listed) else None
-
-
-def _set_options(optimizer: torch.optim.Optimizer, values: dict[str, Any]) -> None:
-    """Set the options of an optimiser, such as the learning rate, to what was loaded."""
-    for number, group in enumerate(optimizer.param_groups):
-        for key, option in group.items():
-            loaded = values.get(f"options.{number}.{key}")
-            if loaded is None or isinstance(option, Tensor):
-                continue  # nothing that is a number, or a tensor that was overwritten in place
-            if isinstance(option, (tuple, list)):
-                each = zip(option, loaded.tolist(), strict=True)
-                group[key] = type(option)(type(old)(new) for old, new in each)
-            else:
-                group[key] = type(option)(loaded.item())
 
 
 def _prepare(optimizer: torch.optim.Optimizer) -> None:
     """Let the optimiser make its state, by a step that changes nothing."""
     if optimizer.state:
         return
-    kept = []
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            if parameter.requires_grad:
-                kept.append((parameter, parameter.grad, parameter.detach().clone()))
-                parameter.grad = torch.zeros_like(parameter)
+    parameters = [each for group in optimizer.param_groups for each in group["params"]]
+    kept = [(each, each.grad, each.detach().clone()) for each in parameters if each.requires_grad]
+    for parameter, _, _ in kept:
+        parameter.grad = torch.zeros_like(parameter)
     optimizer.step()
     with torch.no_grad():
         for parameter, slope, before in kept:

@@ -38,8 +38,7 @@ if TYPE_CHECKING:
 
 
 # ---- Closures of the fact sets in an Arrow table, one column for each atom
-# A boolean column of Arrow is a row of bits, in the order that bit planes have: no value is
-# converted on the way.
+# A boolean column of Arrow is a row of bits, in the order that bit planes have.
 
 
 def close_table(
@@ -134,31 +133,16 @@ def check_columns_of(
 
 def _bits(column: pa.ChunkedArray, name: str) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """Return the bits of a column, eight in a byte, the first one lowest."""
-    import pyarrow as pa
-
     if column.null_count:
         raise DataError(f"column {name!r} has {column.null_count} missing values; fill them first")
-    if not pa.types.is_boolean(column.type):
-        return np.packbits(_truth_values(column, name), bitorder="little")
-    whole = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
-    if isinstance(whole, pa.ChunkedArray):
-        whole = pa.concat_arrays(whole.chunks) if whole.num_chunks else pa.array([], pa.bool_())
-    size = -(-len(whole) // 8)
-    if whole.offset % 8:
-        return np.packbits(whole.to_numpy(zero_copy_only=False), bitorder="little")
-    start = whole.offset // 8
-    data = whole.buffers()[1]
-    return np.frombuffer(b"" if data is None else data, np.uint8)[start : start + size]
-
-
-def _truth_values(column: pa.ChunkedArray, name: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
     values = column.to_numpy()
-    if values.dtype.kind not in "iuf" or not np.all((values == 0) | (values == 1)):
+    if values.dtype.kind != "b" and not (
+        values.dtype.kind in "iuf" and np.all((values == 0) | (values == 1))
+    ):
         raise DataError(
             f"column {name!r} must hold booleans, or 0 and 1, but holds other values ({column.type})"
         )
-    truths: np.ndarray[Any, np.dtype[np.bool_]] = values.astype(np.bool_)
-    return truths
+    return np.packbits(values.astype(np.bool_, copy=False), bitorder="little")
 
 
 def _column(planes: Planes, row: int, count: int) -> pa.Array:

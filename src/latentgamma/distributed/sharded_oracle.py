@@ -233,14 +233,6 @@ def _joined_names(
     return tuple(known), number
 
 
-def require_shard(value: object, function: str) -> None:
-    """Raise an ArgumentError unless this is a shard of a program."""
-    if not isinstance(value, ProgramShard):
-        raise ArgumentError(
-            f"{function} takes a ProgramShard, as load_shard returns, not {type(value).__name__}"
-        )
-
-
 # ---- `oracle`: the model of a program of which each process has a part
 
 
@@ -275,7 +267,10 @@ def oracle(
         CertificateError: the dtype cannot give such a window.
         DistributedError: a process has stopped or does not answer.
     """
-    require_shard(shard, "oracle")
+    if not isinstance(shard, ProgramShard):
+        raise ArgumentError(
+            f"oracle takes a ProgramShard, as load_shard returns, not {type(shard).__name__}"
+        )
     dtype = torch.get_default_dtype() if dtype is None else dtype
     if not dtype.is_floating_point or dtype.itemsize < 2:
         raise ModelError(f"dtype must be float64, float32, float16 or bfloat16, not {dtype}")
