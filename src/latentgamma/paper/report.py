@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from html import escape
@@ -465,28 +465,7 @@ def timing_text(timing: Timing) -> str:
     )
 
 
-# ---- Results of a validation as one HTML page that needs no other file
-
-#: The browser refuses to load anything for this page.
-_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
-
-_TEXTS = {
-    "A": "The parameters of the operator follow from a program by formulas, without training. The "
-    "paper describes its four programs by their sizes only; these have the same sizes.",
-    "B": "Random sets of two to eight facts, with the paper's constants and with certified ones. "
-    "A run is exact if every atom is on the correct side of one half.",
-    "C": "Gaussian noise on every logit. The grey curve is the probability that no body logit "
-    "changes its sign, and accuracy falls with it. A model without a sign change can be wrong, "
-    "and one with a sign change can be exact, so each noisy model is certified separately.",
-    "D": "Values never fall, larger states have larger successors, and values stay below one. This "
-    "holds for all parameters; here it is checked in float64 without a tolerance.",
-    "E": "No facts, single roots, all roots, and single leaves.",
-    "F": "A rule with three heads gives each of them a third. The thresholds in the paper fail if "
-    "an atom is the head of rules with different numbers of heads. Ours treat every head alike.",
-    "G": "The sigmoid gates never close completely, so atoms that do not follow rise slowly. The "
-    "certificate bounds them for every fact set and gives the steps for which the result is "
-    "exact. Dots are measured values, lines are proved bounds.",
-}
+# ---- The page: `page.html` with its parts filled in
 
 
 def render_html(results: Validation, timing: Timing | None = None) -> str:
@@ -504,37 +483,22 @@ def render_html(results: Validation, timing: Timing | None = None) -> str:
     Returns:
         The text of the page.
     """
-    sections = "".join(_section(results, letter) for letter in PHASES)
-    links = "".join(f'<a href="#{x}">{x} {phase.title}</a>' for x, phase in PHASES.items())
-    style = files("latentgamma.paper").joinpath("style.css").read_text(encoding="utf-8")
-    timed = f"<p>{escape(timing_text(timing))}</p>" if timing is not None else ""
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
-<title>LatentGamma: the paper, reproduced</title>
-<link rel="icon" href="data:,">
-<style>{style}</style>
-</head>
-<body>
-<main>
-<header>
-<h1>The paper, reproduced</h1>
-<p class="lead">Every table and claim of <i>Differentiable Horn Programs</i>, computed with
-LatentGamma and shown beside the figures that the paper prints. Differences are marked and
-explained.</p>
-<nav aria-label="Phases">{links}</nav>
-</header>
-{sections}
-<footer>{timed}<p>Seed {results.seed}. On one machine, the same seed gives the same results, bit for
-bit. <code>latentgamma report results.json</code> renders this page again.</p></footer>
-</main>
-</body>
-</html>
-"""
+    assets = files("latentgamma.paper")
+    parts = {
+        "style": (assets / "style.css").read_text(encoding="utf-8"),
+        "links": "".join(f'<a href="#{x}">{x} {phase.title}</a>' for x, phase in PHASES.items()),
+        "noise": _panels(results, _noise_panel),
+        "leakage": _panels(results, _leakage_panel),
+        "timing": f"<p>{escape(timing_text(timing))}</p>" if timing is not None else "",
+        "seed": str(results.seed),
+    }
+    every = tables(results)
+    for letter in PHASES:
+        parts[f"title {letter}"] = _title(results, letter)
+        parts[f"tables {letter}"] = "".join(_html(one) for one in every if one.phase == letter)
+    page = (assets / "page.html").read_text(encoding="utf-8")
+    # In one pass, so that nothing in a part is taken for the name of another.
+    return re.sub(r"\{([\w ]+)\}", lambda name: parts[name[1]], page)
 
 
 def symbols(text: str) -> str:
@@ -547,66 +511,40 @@ def symbols(text: str) -> str:
     return re.sub(r"e\^(−?\w+)", r"e<sup>\1</sup>", text)
 
 
-# ---- Parts of the page
-
-
-def _section(results: Validation, letter: str) -> str:
+def _title(results: Validation, letter: str) -> str:
     outcome = verdict(results, letter)
     kind = "good" if outcome.holds else "bad"
     badges = f'<span class="badge {kind}">{escape(outcome.text)}</span>'
     if outcome.difference:
         badges += f' <span class="badge note">{escape(outcome.difference)}</span>'
-    first, *rest = [_html(table) for table in tables(results) if table.phase == letter]
-    panels = {"C": _noise_panels, "G": _leakage_panels}.get(letter)
-    return (
-        f'<section id="{letter}"><div class="title"><h2><span class="letter">{letter}</span> '
-        f"{escape(PHASES[letter].title)}</h2>{badges}</div><p>{escape(_TEXTS[letter])}</p>"
-        f"{first}{panels(results) if panels else ''}{''.join(rest)}</section>"
-    )
+    heading = f'<h2><span class="letter">{letter}</span> {escape(PHASES[letter].title)}</h2>'
+    return f'<div class="title">{heading}{badges}</div>'
 
 
-def _noise_panels(results: Validation) -> str:
-    legend = (
-        '<p class="caption legend"><span class="key filled blue"></span>LatentGamma, every model '
-        'certified<span class="key blue"></span>LatentGamma, not every model certified'
-        '<span class="key orange"></span>paper<span class="key line grey"></span>probability that '
-        "no sign changes</p>"
-    )
-    panels = []
-    for name in results.graphs:
-        rows = [row for row in results.noise if (row.logits, row.graph) == ("body", name)]
-        printed = GRAPHS[name]
-        words = f"{name.upper()}: accuracy by noise on the body logits. " + "; ".join(
-            f"σ {row.sigma:g}: {row.accuracy:.3f}, paper {theirs:.3f}"
-            for row, theirs in zip(rows, printed.accuracy, strict=True)
-        )
-        svg = plot.inline_svg(charts.noise(rows), f"noise-{name}", words)
-        panels.append((f"<b>{name.upper()}</b>, RM = {printed.R * printed.M:,}", svg))
-    return legend + _panels(panels)
-
-
-def _leakage_panels(results: Validation) -> str:
-    legend = (
-        '<p class="caption legend"><span class="key filled orange"></span>paper\'s constants'
-        '<span class="key filled blue"></span>certified constants'
-        '<span class="key line dashed orange"></span>end of the window stated in the paper</p>'
-    )
-    panels = []
-    for name in results.graphs:
-        rows = [row for row in results.windows if row.graph == name]
-        words = f"{name.upper()}: largest underivable atom by step. " + "; ".join(
-            f"{row.constants} constants: proved to step {row.t_max:.4g}"
-            for row in rows
-            if row.t_max
-        )
-        svg = plot.inline_svg(charts.leakage(rows), f"leakage-{name}", words)
-        panels.append((f"<b>{name.upper()}</b>, largest underivable atom", svg))
-    return legend + _panels(panels)
-
-
-def _panels(panels: Sequence[tuple[str, str]]) -> str:
-    figures = (f"<figure><figcaption>{c}</figcaption>{svg}</figure>" for c, svg in panels)
+def _panels(results: Validation, panel: Callable[[Validation, str], str]) -> str:
+    figures = (f"<figure>{panel(results, name)}</figure>" for name in results.graphs)
     return f'<div class="panels">{"".join(figures)}</div>'
+
+
+def _noise_panel(results: Validation, name: str) -> str:
+    rows = [row for row in results.noise if (row.logits, row.graph) == ("body", name)]
+    printed = GRAPHS[name]
+    words = f"{name.upper()}: accuracy by noise on the body logits. " + "; ".join(
+        f"σ {row.sigma:g}: {row.accuracy:.3f}, paper {theirs:.3f}"
+        for row, theirs in zip(rows, printed.accuracy, strict=True)
+    )
+    caption = f"<b>{name.upper()}</b>, RM = {printed.R * printed.M:,}"
+    svg = plot.inline_svg(charts.noise(rows), f"noise-{name}", words)
+    return f"<figcaption>{caption}</figcaption>{svg}"
+
+
+def _leakage_panel(results: Validation, name: str) -> str:
+    rows = [row for row in results.windows if row.graph == name]
+    words = f"{name.upper()}: largest underivable atom by step. " + "; ".join(
+        f"{row.constants} constants: proved to step {row.t_max:.4g}" for row in rows if row.t_max
+    )
+    svg = plot.inline_svg(charts.leakage(rows), f"leakage-{name}", words)
+    return f"<figcaption><b>{name.upper()}</b>, largest underivable atom</figcaption>{svg}"
 
 
 def _html(table: Table) -> str:
