@@ -15,6 +15,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from latentgamma.program.facts import bit_places
 from latentgamma.program.program import Program
 
 #: Programs of more atoms are not searched for closed sets.
@@ -101,7 +102,7 @@ class Complements:
 
     def _with_next_rule(self, given: int, start: int, families: list[list[int]]) -> Iterable[int]:
         """Return the set with one more rule satisfied, in each way; the set if all are."""
-        for i in _members(given):
+        for i in bit_places(given):
             for j in self.rules[i]:
                 if not self.masks[j] & given:
                     ways = [
@@ -135,7 +136,7 @@ class Complements:
         """Return, for each atom, the first one that is equivalent to it by such rules."""
         group = list(range(self.program.M))
         for i in group:
-            for a in _members(self.along[i]):  # rising, and the atom itself is one of them
+            for a in bit_places(self.along[i]):  # rising, and the atom itself is one of them
                 if self.along[a] >> i & 1:
                     group[i] = group[a]
                     break
@@ -171,15 +172,6 @@ def _mask(atoms: Iterable[int]) -> int:
     for i in atoms:
         mask |= 1 << i
     return mask
-
-
-def _members(mask: int) -> list[int]:
-    members = []
-    while mask:
-        low = mask & -mask
-        members.append(low.bit_length() - 1)
-        mask ^= low
-    return members
 
 
 def _minimal(sets: Iterable[int]) -> list[int]:

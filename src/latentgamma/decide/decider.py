@@ -35,7 +35,7 @@ from latentgamma.logic.proof import (
 from latentgamma.logic.why_not import why_not
 from latentgamma.program.conditions import condition_masks, is_missing, value_text
 from latentgamma.program.counting import counts_of
-from latentgamma.program.facts import atom_index
+from latentgamma.program.facts import atom_index, bit_places
 from latentgamma.program.graph import dependencies, rule_order, rules_deriving
 from latentgamma.program.names import constant_text, plain_number, quote
 from latentgamma.program.program import Program, require_program
@@ -267,7 +267,7 @@ class Decision:
             if new & wanted:
                 used.append((new & wanted, rule))
                 wanted |= rule.positive
-        steps = [self._given_step(i) for i in _positions(wanted & self._given)]
+        steps = [self._given_step(i) for i in bit_places(wanted & self._given)]
         reasons = _Reasons()
         for bits, rule in reversed(used):
             for head in rule.head_atoms:
@@ -284,7 +284,7 @@ class Decision:
         leaves = tuple([self._leaf(name) for name in absent])
         facts: frozenset[str] = frozenset()
         if leaves:
-            facts = frozenset([program.atoms[i] for i in _positions(self._given)])
+            facts = frozenset([program.atoms[i] for i in bit_places(self._given)])
         return Derivation(program, question, depth[question], tuple(steps), leaves, facts)
 
     def _leaf(self, name: str) -> Absent:
@@ -883,15 +883,15 @@ class Decider:
             # Leave out first what is false, then what holds already.
             order = (~move.mask & ~flipped, ~move.mask & flipped, move.mask & ~flipped)
             for group in (*order, move.mask & flipped):
-                for i in _positions(group & move.bits):
+                for i in bit_places(group & move.bits):
                     fewer = [*kept[:n], kept[n] & ~(1 << i), *kept[n + 1 :]]
                     if fewer[n] and self._suffices(decision._given, chosen, fewer, goal):
                         kept = fewer
         atoms = self.program.atoms
         changes = []
         for move, own in zip(chosen, kept, strict=True):
-            needed = [quote(atoms[i]) for i in _positions(own & move.mask)]
-            needed += [f"not {quote(atoms[i])}" for i in _positions(own & ~move.mask)]
+            needed = [quote(atoms[i]) for i in bit_places(own & move.mask)]
+            needed += [f"not {quote(atoms[i])}" for i in bit_places(own & ~move.mask)]
             value = decision.request.get(move.name)
             changes.append(Change(move.name, value, tuple(needed), move.distance, move.further))
         return tuple(changes)
@@ -1008,16 +1008,6 @@ def _used(fired: list[tuple[int, _Rule]], wanted: int) -> list[int]:
             wanted |= rule.positive
             used.append(rule.number)
     return list(dict.fromkeys(reversed(used)))
-
-
-def _positions(bits: int) -> list[int]:
-    """Return the places of the bits that are 1, rising."""
-    found = []
-    while bits:
-        low = bits & -bits
-        found.append(low.bit_length() - 1)
-        bits ^= low
-    return found
 
 
 def _bits(value: int, count: int) -> npt.NDArray[np.bool_]:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from latentgamma._progress import Progress
 from latentgamma._text import quantity
 from latentgamma.errors import ProgramError
+from latentgamma.program.facts import bit_places
 from latentgamma.program.program import Immutable
 
 Integers: TypeAlias = npt.NDArray[np.int32]
@@ -218,7 +219,7 @@ def _numbered(nodes: Sequence[_Node], roots: list[int], labels: int, budget: int
                 rest = below[n] ^ (1 << label)
                 for c in branch:
                     rest &= ~below[c]
-                free += _bits(rest)
+                free += bit_places(rest)
                 if len(free) > budget:
                     return None
             child_ptr.append(len(child))
@@ -240,15 +241,6 @@ def _numbered(nodes: Sequence[_Node], roots: list[int], labels: int, budget: int
         np.array([number[r] for r in roots], np.int32),
         levels.astype(np.int32),
     )
-
-
-def _bits(mask: int) -> list[int]:
-    found = []
-    while mask:
-        low = mask & -mask
-        found.append(low.bit_length() - 1)
-        mask ^= low
-    return found
 
 
 # ---- Proofs

@@ -410,3 +410,17 @@ def _describe_fact_sets(program: Program, got: str) -> str:
         f"fact sets are a collection of fact sets, such as [['a'], ['b', 'c']], or an array of "
         f"shape (N, {program.M}), not {got}; for a single set use closure"
     )
+
+
+def bit_places(bits: int) -> list[int]:
+    """Return the places of the bits of a number that are 1, rising.
+
+    >>> bit_places(0b1101)
+    [0, 2, 3]
+    """
+    places = []
+    while bits:
+        low = bits & -bits
+        places.append(low.bit_length() - 1)
+        bits ^= low
+    return places
