@@ -67,7 +67,7 @@ def test_explain(files: Path, capsys) -> None:
     code, out, _ = run(capsys, "explain", "policy.lp", "can(ann,read)", *MEMBERS)
     assert code == 0
     assert out.startswith("can(ann,read)  by line 1 with A=read, R=reader, U=ann\n")
-    assert "not denied(ann,read)  (line 4 with A=read, R=reader, U=ann lacks suspended(ann))" in out
+    assert "not denied(ann,read)  (line 4 with A=read, R=reader, U=ann needs suspended(ann))" in out
     arguments = ["explain", "policy.lp", "can(bob,read)", *MEMBERS, "--facts", "suspended(bob)"]
     code, out, _ = run(capsys, *arguments)
     assert code == 1

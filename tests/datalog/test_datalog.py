@@ -281,7 +281,7 @@ def test_a_negated_leaf_says_why() -> None:
         "ok(X) :- user(X), not banned(X).\nuser(ann).\nbanned(X) :- report(X,Y), judge(Y).\n#external report(ann,bob). #external judge(bob)."
     )
     proof = lg.derivation(program, ["judge(bob)"], "ok(ann)")
-    assert "not banned(ann)  (line 3 with X=ann, Y=bob lacks report(ann,bob))" in str(proof)
+    assert "not banned(ann)  (line 3 with X=ann, Y=bob needs report(ann,bob))" in str(proof)
     assert 'label="not banned(ann)"' in proof.to_dot()
     plain = lg.parse("a :- not b, not c. b :- d, not e.")
     assert str(lg.derivation(plain, ["d", "e"], "a")).splitlines() == [
@@ -305,7 +305,7 @@ def test_a_negated_leaf_without_any_instance_names_the_rules() -> None:
     proof = str(lg.derivation(program, [], "p(2)"))
     assert "not s(2)  (no instance of line 3 derives it)" in proof
     assert "not t(2)  (no instance of line 4 derives it)" in proof
-    assert "not t(1)  (line 4 with X=1 lacks u(1))" in str(lg.derivation(program, [], "p(1)"))
+    assert "not t(1)  (line 4 with X=1 needs u(1))" in str(lg.derivation(program, [], "p(1)"))
 
 
 def test_a_forged_proof_with_negation_does_not_hold() -> None:
@@ -349,7 +349,7 @@ def test_why_not_speaks_of_the_source() -> None:
     answer = lg.why_not(program, ["edge(b,c)"], "path(a,c)")
     assert str(answer).splitlines() == [
         "path(a,c) does not follow",
-        "└─ line 3 with X=a, Y=b, Z=c lacks edge(a,b)",
+        "└─ line 3 with X=a, Y=b, Z=c needs edge(a,b)",
         "it would with edge(a,b)",
     ]
     never = lg.why_not(program, [], "path( c, a )")

@@ -241,8 +241,8 @@ def test_distances_are_those_of_the_nearest_number(first: str) -> None:
 
 def test_the_proof_of_a_negation_names_values_that_are_missing() -> None:
     decider = lg.Decider("refer :- sick, not young. young :- child. child :- age < 21.", "refer")
-    assert "not young  (rule 1 lacks child; age is missing)" in str(decider({"sick": True}))
-    assert "not young  (rule 1 lacks child)" in str(decider({"sick": True, "age": 48}))
+    assert "not young  (rule 1 needs child; age is missing)" in str(decider({"sick": True}))
+    assert "not young  (rule 1 needs child)" in str(decider({"sick": True, "age": 48}))
     with pytest.raises(KeyError, match=r"see decision\.missing"):
         decider({"sick": False, "age": 48}).proof["refer"]
 
@@ -556,3 +556,37 @@ def test_whole_numbers_that_floats_round_are_refused_in_rules() -> None:
 def test_questions_are_names() -> None:
     with pytest.raises(lg.errors.ArgumentError, match="questions"):
         lg.Decider("a :- b.", None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("more", ["", "y :- x. x :- y."])
+def test_of_several_rules_that_apply_the_first_is_named(more: str) -> None:
+    """Also where a later rule needs less, or the same."""
+    text = "% @rule A\nx :- b, d.\n% @rule B\nx :- d, b.\n% @rule C\nx :- b.\n d :- c.\n" + more
+    decider = lg.Decider(text, "x")
+    request = {"b": True, "c": True}
+    assert decider(request).rules[-1] == "A"
+    assert decider.many({name: [True] for name in request}).rules[0][-1] == "A"
+    assert decider({"b": True, "c": False}).rules == ("C",)
+
+
+def test_requirements_are_written_in_the_order_of_the_program() -> None:
+    decider = lg.Decider("zed :- year > 3. :- zed, not alpha, beta.", "zed")
+    text = ":- zed, beta, not alpha."
+    table = {"year": [4], "alpha": [False], "beta": [True]}
+    assert list(decider.many(table).violated) == [text]
+    (violation,) = decider({"year": 4, "beta": True}).violated
+    assert violation.requirement == text
+    assert violation.facts == ("zed", "beta", "not alpha")
+
+
+def test_a_file_that_is_not_utf8_is_refused_with_a_way_to_read_it(tmp_path: Path) -> None:
+    decider = lg.Decider("a :- x = é.", "a")
+    for name, data in (("x.csv", "x\né\n"), ("x.jsonl", '{"x": "é"}\n')):
+        (tmp_path / name).write_bytes(data.encode("latin-1"))
+        with pytest.raises(lg.errors.DataError, match=r"read as UTF-8.*0xe9.*encoding='latin-1'"):
+            list(decider.many(tmp_path / name))
+
+
+def test_the_literals_of_a_count_are_different() -> None:
+    with pytest.raises(lg.ParseError, match="from 1 to 1, the number of its different literals"):
+        lg.parse("a :- 2 { b; b }.")

@@ -199,7 +199,7 @@ def test_a_notebook_shows_what_does_not_follow():
     proof = derivation(lg.parse("ok :- a, not bad. bad :- b."), ["a"], "ok")
     html = proof._repr_html_()
     assert "not bad" in html
-    assert "lacks b" in html
+    assert "needs b" in html
     assert "ok :- a, not bad." in html
 
 
@@ -243,8 +243,8 @@ def test_why_not_prints_what_is_lacking():
     assert reason.missing in ({"b"}, {"x y"})
     assert str(why_not(program, ["a"], "c")).splitlines()[:3] == [
         "c does not follow",
-        "├─ rule 0 lacks b",
-        "└─ rule 1 lacks 'x y'",
+        "├─ rule 0 needs b",
+        "└─ rule 1 needs 'x y'",
     ]
     told = json.loads(reason.to_json())
     assert told == reason.to_dict()
@@ -351,7 +351,7 @@ def test_questions_about_atoms_that_are_not_there():
 def test_of_many_blocked_rules_twenty_are_shown_and_the_others_counted(rules: int):
     program = Program.from_rules([("h", [f"b{i}"]) for i in range(rules)])
     lines = str(why_not(program, [], "h")).splitlines()
-    shown = [line for line in lines if " lacks " in line]
+    shown = [line for line in lines if " needs " in line]
     assert len(shown) == min(rules, 20)
     assert [line for line in lines if "more rules" in line] == (
         [f"└─ … {rules - 20} more rules"] if rules > 20 else []
@@ -383,7 +383,7 @@ def test_a_negated_atom_of_a_proof_says_why_it_does_not_follow(rules: int):
     if rules == 0:
         assert str(leaf) == "not given, and no rule derives it"
     else:
-        assert str(leaf).count(" lacks ") == min(rules, 2)
+        assert str(leaf).count(" needs ") == min(rules, 2)
         assert ("more rules" in str(leaf)) == (rules > 2)
         assert rules <= 2 or f"and {rules - 2} more rules" in str(leaf)
 

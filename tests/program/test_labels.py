@@ -116,7 +116,7 @@ def test_proofs_and_missing_facts_have_labels() -> None:
     missing = lg.why_not(program, [], "c")
     assert missing is not None
     assert missing.to_dict()["blocked"][0]["id"] == "R2"
-    assert "R2 lacks a" in str(missing)
+    assert "R2 needs a" in str(missing)
     assert "R1: Art. 1" in lg.derivations(program, ["b"]).table()["by"]
     assert '"label": "R1: Art. 1"' in lg.explore.render(program)
 

@@ -37,7 +37,7 @@ from latentgamma.program.conditions import condition_masks, is_missing, value_te
 from latentgamma.program.counting import counts_of
 from latentgamma.program.facts import atom_index, bit_places
 from latentgamma.program.graph import dependencies, rule_order, rules_deriving
-from latentgamma.program.names import constant_text, plain_number, quote
+from latentgamma.program.names import constant_text, plain_number, quote, rule_text
 from latentgamma.program.program import Program, require_program
 
 #: Requests that are tried, in the search for the smallest change, before the search gives up.
@@ -214,7 +214,10 @@ class Decision:
 
     @cached_property
     def rules(self) -> tuple[str, ...]:
-        """The rules by which the answers follow, in the order of their use: ids, or 'rule 3'."""
+        """The rules by which the answers follow, in the order of their use: ids, or 'rule 3'.
+
+        Of several rules that derive an atom, the first in the program is named.
+        """
         names = self._decider._rule_names
         wanted = self._decider._goals & self._state
         found = [names[j] for j in _used(self._fired, wanted) if names[j]]
@@ -236,7 +239,7 @@ class Decision:
             facts += [f"not {quote(program.atoms[~b])}" for b in literals if b < 0]
             label = program.label(rule)
             called = f"rule {rule}" if label is None else label.id
-            found.append(Violation(called, str(program.rules[rule]), tuple(facts)))
+            found.append(Violation(called, decider._requirement(rule), tuple(facts)))
         return tuple(found)
 
     def _fact(self, atom: int) -> str:
@@ -474,7 +477,7 @@ class Decider:
     >>> print(decision.proof["loan"])
     loan  (R1: Art. 3)
     ├─ income >= 30000  (income is 41000)
-    └─ not minor  (R2 lacks age < 18)
+    └─ not minor  (R2 needs age < 18)
     >>> print(*decider({"income": 28500, "age": 30}).missing["loan"])
     income >= 30000 (income is 28500: 1500 short)
 
@@ -635,6 +638,14 @@ class Decider:
                     stacklevel=3,
                 )
 
+    def _requirement(self, rule: int) -> str:
+        """Return a rule without a head as text, its literals in the order of the program."""
+        names = self.program.atoms
+        literals = self.program.literals_of(rule).tolist()
+        return rule_text(
+            [], [quote(names[b]) if b >= 0 else f"not {quote(names[~b])}" for b in literals]
+        )
+
     def _rule_name(self, rule: int) -> str:
         program = self.program
         label = program.label(rule)
@@ -658,13 +669,15 @@ class Decider:
             order = rule_order(stratum.program)
             starts, rules = order.block_ptr.tolist(), order.rules.tolist()
             for b, cyclic in enumerate(order.cyclic.tolist()):
-                chosen = rules[starts[b] : starts[b + 1]]
-                numbers = [(r, int(stratum.rules[r])) for r in chosen]
-                made = [
-                    self._rule(j, stratum.atom[stratum.program.heads_of(r)].tolist())
-                    for r, j in numbers
-                    if j in needed
-                ]
+                chosen = []
+                for r in rules[starts[b] : starts[b + 1]]:
+                    heads, number = stratum.program.heads_of(r), int(stratum.rules[r])
+                    # Components are numbered from the last to the first. Rules for the same atom
+                    # are applied as they stand in the program.
+                    place = 0 if cyclic else -int(order.component[heads].max())
+                    if number in needed:
+                        chosen.append((place, number, stratum.atom[heads].tolist()))
+                made = [self._rule(number, heads) for _, number, heads in sorted(chosen)]
                 if made:
                     blocks.append((cyclic, made))
         return blocks
@@ -688,7 +701,8 @@ class Decider:
         for rule, name in program.requirements.items():
             if state >> program.index[name] & 1:
                 raise ProgramError(
-                    f"no request can meet the requirement '{program.rules[rule]}': its body always holds"
+                    f"no request can meet the requirement '{self._requirement(rule)}': its body "
+                    "always holds"
                 )
 
     @cached_property
@@ -1090,7 +1104,7 @@ class Decisions:
         self.answers = {name: self._column(program.index[name]) for name in decider.questions}
         self.violated = {
             (
-                label.id if (label := program.label(rule)) else str(program.rules[rule])
+                label.id if (label := program.label(rule)) else decider._requirement(rule)
             ): self._column(program.index[name])
             for rule, name in program.requirements.items()
         }

@@ -128,8 +128,10 @@ def _csv(decider: Decider, path: str, id_column: str | None) -> Iterator[PlacedR
                 except DataError as error:
                     values = error
                 yield PlacedRequest(place, values, None if id_place is None else row[id_place])
-        except (csv.Error, UnicodeDecodeError) as error:
+        except csv.Error as error:
             raise DataError(f"{path}: line {rows.line_num + 1}: {error}") from None
+        except UnicodeDecodeError as error:
+            raise _wrong_encoding(path, error) from None
 
 
 def _jsonl(decider: Decider, path: str, id_column: str | None) -> Iterator[PlacedRequest]:
@@ -139,7 +141,15 @@ def _jsonl(decider: Decider, path: str, id_column: str | None) -> Iterator[Place
                 if line.strip():
                     yield _identified(f"line {number}", parse_request(line), id_column, decider)
         except UnicodeDecodeError as error:
-            raise DataError(f"{path}: {error}") from None
+            raise _wrong_encoding(path, error) from None
+
+
+def _wrong_encoding(path: str, error: UnicodeDecodeError) -> DataError:
+    return DataError(
+        f"{path} was read as UTF-8, but has the byte 0x{error.object[error.start]:02x}, which is not; "
+        "save it as UTF-8, or read it with another encoding and give the table: "
+        f"many(pandas.read_csv({path!r}, encoding='latin-1'))"
+    )
 
 
 def _identified(

@@ -39,7 +39,7 @@ class Blocked:
     do. `origin` says where a grounded rule comes from, and `label` has its id and citation.
 
     >>> print(Blocked(3, ("a",), ("b",)))
-    rule 3 lacks a, and b holds
+    rule 3 needs a, and b holds
     """
 
     rule: int
@@ -54,7 +54,7 @@ class Blocked:
         if self.counted is not None:
             return _count_note(*self.counted)
         place = str(self.origin or self.label or f"rule {self.rule}")
-        reasons = [f"lacks {join_names(self.missing)}"] if self.missing else []
+        reasons = [f"needs {join_names(self.missing)}"] if self.missing else []
         if self.holding:
             verb = "holds" if len(self.holding) == 1 else "hold"
             reasons.append(f"{'and ' * bool(reasons)}{join_names(self.holding)} {verb}")

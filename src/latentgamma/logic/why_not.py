@@ -378,7 +378,7 @@ class WhyNot(Explanation):
     >>> program = Program.from_rules([("bird", ["penguin"]), ("animal", ["bird"])])
     >>> print(why_not(program, [], "animal"))
     animal does not follow
-    └─ rule 1 lacks bird
+    └─ rule 1 needs bird
     it would with penguin
     """
 

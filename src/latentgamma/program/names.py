@@ -433,7 +433,9 @@ def _read_count(text: str, start: int) -> tuple[Count, int]:
     number = found[0].rstrip(" \t\n{")
     total = len(literals[0]) + len(literals[1])
     if len(number) > 9 or not 1 <= int(number) <= total:
-        problem = f"the bound of this count is from 1 to {total}, the number of its literals"
+        problem = (
+            f"the bound of this count is from 1 to {total}, the number of its different literals"
+        )
         raise UnreadableName(start, problem)
     return (int(number), tuple(sorted(literals[0])), tuple(sorted(literals[1]))), at
 
