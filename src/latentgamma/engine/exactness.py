@@ -94,12 +94,9 @@ Body = tuple[int, ...]
 class RelevantRules:
     """What is left of a program once everything that cannot matter is removed.
 
-    `bodies` holds, for each derived atom that an output depends on, its distinct rule bodies. The
-    literals of a body are numbers:
-
-        i             the atom i
-        M + i         its negation
-        -1 - i        the input i, where rules derive that atom as well
+    `bodies` holds, for each derived atom that an output depends on, its distinct rule bodies. A
+    literal is i for an atom and `~i` for its negation, as in `Program`. Where rules derive the atom
+    of an input as well, M + i is the input, and `(M + i,)` one more body of i.
 
     Literals that are always true are removed from bodies, and rules that can never fire are
     dropped. `certain` are atoms true in every world: all of them where there is no negation,
@@ -110,13 +107,14 @@ class RelevantRules:
     certain: Mask
     inputs: tuple[int, ...]
 
-    def is_negated(self, literal: int) -> bool:
-        """Return whether a literal is a negation."""
-        return literal >= len(self.certain)
+    def input_literal(self, atom: int) -> int:
+        """Return the literal of an input, which is not that of its atom if rules derive it too."""
+        return atom + len(self.certain) if atom in self.bodies else atom
 
-    def atom_of(self, literal: int) -> int:
-        """Return the atom of a literal; that of an input is left as it is."""
-        return literal - len(self.certain) if literal >= len(self.certain) else literal
+
+def atom_of(literal: int) -> int:
+    """Return the literal without its negation."""
+    return max(literal, ~literal)
 
 
 def relevant_rules(
@@ -133,7 +131,7 @@ def relevant_rules(
     certain = simplified.certain
     rules_of: dict[int, list[list[int]]] = {}
     for head, body in zip(simplified.head.tolist(), simplified.body.to_lists(), strict=True):
-        rules_of.setdefault(head, []).append([i if i >= 0 else M - 1 - i for i in body])
+        rules_of.setdefault(head, []).append(body)
     found: dict[int, set[Body]] = {}
     stack = [atom for atom in outputs if not certain[atom]]
     inputs: set[int] = set()
@@ -147,23 +145,22 @@ def relevant_rules(
         bodies: set[Body] = set()
         for literals in rules_of.get(atom, ()):
             left = set(literals)
-            chosen = [i for i in left if i < M and fed[i] and i not in rules_of]
+            chosen = [i for i in left if i >= 0 and fed[i] and i not in rules_of]
             owners = {variables.owner[i] for i in chosen}
-            contradiction = len(owners) < len(chosen) or any(i - M in left for i in left if i >= M)
-            if contradiction:
+            if len(owners) < len(chosen) or any(~i in left for i in left):  # a contradiction
                 continue
             # Another value of the same group says already that this one is false.
             left -= {
-                M + n
-                for n in (i - M for i in left if i >= M)
-                if fed[n] and n not in rules_of and variables.owner[n] in owners
+                i
+                for i in left
+                if i < 0 and fed[~i] and ~i not in rules_of and variables.owner[~i] in owners
             }
             bodies.add(tuple(sorted(left)))
         if fed[atom]:
-            bodies.add((-1 - atom,))
+            bodies.add((M + atom,))
             inputs.add(atom)
         found[atom] = bodies
-        stack += [i - M if i >= M else i for body in bodies for i in body if i >= 0]
+        stack += [atom_of(i) for body in bodies for i in body if i < M]
     return RelevantRules(
         {atom: tuple(sorted(bodies)) for atom, bodies in found.items()},
         certain,
@@ -246,7 +243,7 @@ def _each(buildings: Iterable[_Building]) -> _Building:
 
 
 class _Builder:
-    """Nodes by literal. The negation of the input -1 - i is -1 - (M + i)."""
+    """Nodes by literal."""
 
     def __init__(self, proof: PassProof) -> None:
         self._variables, self._rules = proof.variables, proof.rules
@@ -275,7 +272,7 @@ class _Builder:
                 others[o] = listed[atom][1]
                 continue
             if found[o] >= 0:
-                others[o] = _run(self._of_literal(self._negation(atom)))
+                others[o] = _run(self._of_literal(~atom))
             if found[o] < 0:
                 others[o] = _OPPOSITE[found[o]]
             elif others[o] < 0:
@@ -341,8 +338,8 @@ class _Builder:
         facts = len(self._variables.facts)
         for v in reversed(table.variables):
             atoms = (self._variables.facts[v],) if v < facts else self._variables.groups[v - facts]
-            literals = [-1 - atom if atom in self._rules.bodies else atom for atom in atoms]
-            literals += [self._negation(literals[0])] if v < facts else []
+            literals = [self._rules.input_literal(atom) for atom in atoms]
+            literals += [~literals[0]] if v < facts else []
             values = [_run(self._of_literal(literal)) for literal in literals]
             children = nodes.reshape(-1, len(values), nodes.shape[1]).swapaxes(1, 2)
             rows = children.reshape(-1, len(values))
@@ -367,13 +364,12 @@ class _Builder:
     def _of_literal(self, literal: int) -> _Building:
         """Yield the node of a literal, TRUE or FALSE."""
         if literal not in self._node:
-            atom, negated = self._input_of(literal)
-            if atom >= 0:
-                self._node[literal] = yield self._of_input(literal, atom, negated)
-            elif not negated:
-                self._node[literal] = yield self._of_atom(literal)
+            atom = atom_of(literal)
+            if atom not in self._rules.bodies:
+                self._node[literal] = yield self._of_input(literal)
+            elif literal >= 0:
+                self._node[literal] = yield self._of_atom(atom)
             else:
-                atom = self._negation(literal)
                 none = yield self._none_of(frozenset(self._rules.bodies[atom]))
                 if none == UNKNOWN:
                     node = yield self._of_literal(atom)
@@ -381,11 +377,12 @@ class _Builder:
                 self._node[literal] = none
         return self._node[literal]
 
-    def _of_input(self, literal: int, atom: int, negated: bool) -> _Building:
+    def _of_input(self, literal: int) -> _Building:
+        atom, negated = atom_of(literal), literal < 0
         group = self._group(atom)
         if negated and group:
-            return (yield self._others(group, {self._negation(literal)}))
-        self._nodes.append((atom, negated))
+            return (yield self._others(group, {atom}))
+        self._nodes.append((atom % self._M, negated))
         self._subtracts.append(False)
         return len(self._nodes) - 1
 
@@ -404,7 +401,7 @@ class _Builder:
 
     def _others(self, group: tuple[int, ...], atoms: set[int]) -> _Building:
         """Yield the sum of the values of a group besides some."""
-        literals = [-1 - atom if atom in self._rules.bodies else atom for atom in group]
+        literals = map(self._rules.input_literal, group)
         nodes = yield _each(self._of_literal(i) for i in literals if i not in atoms)
         return self._sum([[node] for node in nodes])
 
@@ -424,7 +421,7 @@ class _Builder:
                 self._none[bodies] = yield self._none_of_each(parts)
             elif len(bodies) == 1 and len(next(iter(bodies))) == 1:
                 (((literal,)),) = bodies
-                self._none[bodies] = yield self._of_literal(self._negation(literal))
+                self._none[bodies] = yield self._of_literal(~literal)
             else:
                 self._none[bodies] = yield self._by_cases(bodies)
         return self._none[bodies]
@@ -461,16 +458,15 @@ class _Builder:
     def _none_true(self, atoms: set[int]) -> _Building:
         """Yield the node of the event that none of some exclusive atoms is true."""
         if len(atoms) == 1:
-            return (yield self._of_literal(self._negation(next(iter(atoms)))))
-        inputs = {self._input_of(atom)[0] for atom in atoms}
-        if -1 not in inputs:
-            return (yield self._others(self._group(next(iter(inputs))), atoms))
+            return (yield self._of_literal(~next(iter(atoms))))
+        if atoms.isdisjoint(self._rules.bodies):
+            return (yield self._others(self._group(next(iter(atoms))), atoms))
         return (yield self._none_of(frozenset(b for atom in atoms for b in self._bodies_of(atom))))
 
     def _cases(self, bodies: frozenset[Body]) -> set[int] | None:
         """Return atoms that exclude each other and share no variable with the other atoms."""
         found: list[tuple[int, set[int]]] = []  # variables, atoms
-        for atom in sorted({self._atom_of(literal) for body in bodies for literal in body}):
+        for atom in sorted({atom_of(literal) for body in bodies for literal in body}):
             support, atoms = self._support(atom), {atom}
             for cluster in [some for some in found if some[0] & support]:
                 found.remove(cluster)
@@ -478,8 +474,8 @@ class _Builder:
             found.append((support, atoms))
 
         def cost(atoms: set[int]) -> tuple[bool, int, int]:
-            derived = any(self._input_of(atom)[0] < 0 for atom in atoms)
-            uses = sum(any(self._atom_of(i) in atoms for i in body) for body in bodies)
+            derived = not atoms.isdisjoint(self._rules.bodies)
+            uses = sum(any(atom_of(i) in atoms for i in body) for body in bodies)
             return derived, -uses, len(atoms)
 
         for atoms in sorted((atoms for _, atoms in found), key=cost):
@@ -495,7 +491,7 @@ class _Builder:
         for body in bodies:
             rest = []
             for literal in body:
-                atom = self._atom_of(literal)
+                atom = atom_of(literal)
                 if atom not in atoms:
                     rest.append(literal)
                 elif (atom == case) == (atom != literal):
@@ -525,7 +521,7 @@ class _Builder:
         for body in sorted(bodies):
             support, some = 0, [body]
             for literal in body:
-                support |= self._support(self._atom_of(literal))
+                support |= self._support(literal)
             for part in [part for part in found if part[0] & support]:
                 found.remove(part)
                 support, some = support | part[0], some + part[1]
@@ -556,31 +552,13 @@ class _Builder:
     def _output_node(self, atom: int) -> int:
         return TRUE if self._rules.certain[atom] else int(_run(self._of_literal(atom)))
 
-    # ---- Numbers of literals
-
-    def _negation(self, literal: int) -> int:
-        if literal < 0:
-            return literal - self._M if -1 - literal < self._M else literal + self._M
-        return literal + self._M if literal < self._M else literal - self._M
-
-    def _atom_of(self, literal: int) -> int:
-        """Return the literal without its negation."""
-        given = -1 - literal if literal < 0 else literal
-        return literal if given < self._M else self._negation(literal)
-
     def _bodies_of(self, atom: int) -> tuple[Body, ...]:
         return self._rules.bodies.get(atom, ((atom,),))
-
-    def _input_of(self, literal: int) -> tuple[int, bool]:
-        """Return the input atom of a literal, -1 if it is derived, and whether it is negated."""
-        given = -1 - literal if literal < 0 else literal
-        atom, negated = given % self._M, given >= self._M
-        return (atom if literal < 0 or atom not in self._rules.bodies else -1), negated
 
     def _group(self, atom: int) -> tuple[int, ...]:
         """Return the atoms of the group of an input; none for an independent fact."""
         facts = len(self._variables.facts)
-        owner = self._variables.owner[atom]
+        owner = self._variables.owner[atom % self._M]
         return self._variables.groups[owner - facts] if owner >= facts else ()
 
 
@@ -715,14 +693,14 @@ class PassProof:
         )
 
     def _parts(self, atom: int) -> list[int]:
-        return [self.rules.atom_of(i) for body in self._bodies.get(atom, ()) for i in body]
+        return [atom_of(i) for body in self._bodies.get(atom, ()) for i in body]
 
     def support(self, i: int) -> int:
         """Return the variables of a literal, as bits."""
-        i = self.rules.atom_of(i)
+        i = atom_of(i)
         if i in self._supports:
             return self._supports[i]
-        return 1 << self.variables.owner[-1 - i if i < 0 else i]
+        return 1 << self.variables.owner[i % self._program.M]
 
     def _body_support(self, atom: int, body: Body) -> int:
         union = 0
@@ -766,9 +744,9 @@ class PassProof:
 
     def _group_of(self, i: int) -> int:
         """Return the group of an input, -1 for any other literal."""
-        if i in self._bodies or self.rules.is_negated(i):
+        if i in self._bodies or i < 0:
             return -1
-        variable = self.variables.owner[-1 - i if i < 0 else i]
+        variable = self.variables.owner[i % self._program.M]
         return variable if variable >= len(self.variables.facts) else -1
 
     def _bodies_exclude(self, first: Body, second: Body) -> bool:
@@ -778,13 +756,11 @@ class PassProof:
         return any(self._literals_exclude(a, b) for a in first for b in second)
 
     def _literals_exclude(self, a: int, b: int) -> bool:
-        negated = [self.rules.is_negated(i) for i in (a, b)]
-        if any(negated):
-            # An input that rules derive as well implies its atom.
-            first, second = (self.rules.atom_of(i) for i in (a, b))
-            same = (first if first >= 0 else -1 - first) == (second if second >= 0 else -1 - second)
-            return same and not all(negated)
-        return self._atoms_exclude(a, b)
+        if a >= 0 and b >= 0:
+            return self._atoms_exclude(a, b)
+        # An input that rules derive as well implies its atom.
+        same = (atom_of(a) - atom_of(b)) % self._program.M == 0
+        return same and (a >= 0 or b >= 0)
 
     def proves_exclusive(self, a: int, b: int) -> bool:
         """Return whether two atoms are proved to exclude each other."""
@@ -815,11 +791,11 @@ class PassProof:
         return self._supports.get(i, -1) if i in self._bodies else self.support(i)
 
     def _name(self, i: int) -> str:
-        return repr(self._program.atoms[-1 - i if i < 0 else i])
+        return repr(self._program.atoms[i % self._program.M])
 
     def _text(self, atom: int, body: Body) -> str:
         names = []
-        for i in body:
-            name = self._program.atoms[-1 - i if i < 0 else self.rules.atom_of(i)]
-            names.append(f"not {name}" if self.rules.is_negated(i) else name)
+        for i in sorted(body, key=lambda i: (i < 0, atom_of(i))):
+            name = self._program.atoms[atom_of(i) % self._program.M]
+            names.append(f"not {name}" if i < 0 else name)
         return f"{self._program.atoms[atom]} :- {', '.join(names)}."

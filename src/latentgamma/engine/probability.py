@@ -23,6 +23,7 @@ from latentgamma.engine.exactness import (
     SumProduct,
     Variables,
     WorldTable,
+    atom_of,
     relevant_rules,
 )
 from latentgamma.engine.execute import run
@@ -344,12 +345,8 @@ def likely_proofs(
             continue
         goal = max(goals, key=lambda i: (bound.get(i, np.inf), i))
         rest = goals - {goal}
-        options = rules.bodies.get(goal, ((-1 - goal,),))
-        for body in options:
-            raw = {-1 - i for i in body if i < 0} | {
-                i for i in body if i >= 0 and i not in rules.bodies
-            }
-            new = chosen | raw
+        for body in rules.bodies.get(goal, ((goal,),)):
+            new = chosen | {i % program.M for i in body if i not in rules.bodies}
             owners = [variables.owner[i] for i in new]
             if len(set(owners)) < len(owners):
                 continue
@@ -378,18 +375,13 @@ def _remaining_cost(
 
 def _lower_bounds(rules: RelevantRules, cost: dict[int, float]) -> dict[int, float]:
     """Return, for each atom, the least over its proofs of the dearest input in the proof."""
-    bound = {i: cost[i] for i in rules.inputs if i not in rules.bodies}
+    bound = {rules.input_literal(i): cost[i] for i in rules.inputs}
     changed = True
     while changed:
         changed = False
         for atom, bodies in rules.bodies.items():
             best = min(
-                (
-                    max(
-                        (cost[-1 - i] if i < 0 else bound.get(i, np.inf) for i in body), default=0.0
-                    )
-                    for body in bodies
-                ),
+                (max((bound.get(i, np.inf) for i in body), default=0.0) for body in bodies),
                 default=np.inf,
             )
             if best < bound.get(atom, np.inf):
@@ -771,10 +763,10 @@ def _support(variables: Variables, rules: RelevantRules, atom: int) -> set[int]:
     while stack:
         i = stack.pop()
         if i not in rules.bodies:
-            owner = variables.owner.get(-1 - i if i < 0 else i)
+            owner = variables.owner.get(i % len(rules.certain))
             found |= set() if owner is None else {owner}
             continue
-        for part in (rules.atom_of(literal) for body in rules.bodies[i] for literal in body):
+        for part in (atom_of(literal) for body in rules.bodies[i] for literal in body):
             if part not in seen:
                 seen.add(part)
                 stack.append(part)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from latentgamma._text import quantity
 from latentgamma.engine.diagram import Clause, Diagram, compile_diagram
 from latentgamma.engine.diagram_torch import DiagramPasses
-from latentgamma.engine.exactness import RelevantRules, Variables, relevant_rules
+from latentgamma.engine.exactness import RelevantRules, Variables, atom_of, relevant_rules
 from latentgamma.engine.tensors import hold, may_be_any
 from latentgamma.errors import ProgramError, StateError
 from latentgamma.program.program import Program
@@ -33,7 +33,7 @@ class _Clauses:
     def __init__(self, rules: RelevantRules, evidence: Mapping[int, bool]) -> None:
         self.rules, self.evidence = rules, evidence
         self.clauses: list[Clause] = []
-        self.variable: dict[int, int] = {}  # of a derived atom a: a; of an input i: −1 − i
+        self.variable: dict[int, int] = {}  # of a derived atom, or of an input literal
         self.size = 0
         for atom, bodies in rules.bodies.items():
             self._define(atom, [[self._literal(x) for x in body] for body in bodies])
@@ -47,19 +47,15 @@ class _Clauses:
         self.size += 1
         return self.size
 
-    def of(self, key: int) -> int:
-        """Return the variable of a derived atom, or of an input i as −1 − i."""
-        if key not in self.variable:
-            self.variable[key] = self.new()
-        return self.variable[key]
-
-    def key(self, atom: int) -> int:
-        """Return what stands for an atom: itself if rules derive it, or else its input."""
-        return atom if atom in self.rules.bodies or atom < 0 else -1 - atom
+    def of(self, atom: int) -> int:
+        """Return the variable of an atom, or of an input."""
+        if atom not in self.variable:
+            self.variable[atom] = self.new()
+        return self.variable[atom]
 
     def _literal(self, literal: int) -> int:
-        x = self.of(self.key(self.rules.atom_of(literal)))
-        return -x if self.rules.is_negated(literal) else x
+        x = self.of(atom_of(literal))
+        return -x if literal < 0 else x
 
     def _define(self, atom: int, bodies: list[list[int]]) -> None:
         if self.evidence.get(atom) is False:
@@ -80,7 +76,7 @@ class _Clauses:
 
 def _acyclic(rules: RelevantRules) -> bool:
     parts = {
-        atom: {rules.atom_of(literal) for body in bodies for literal in body}
+        atom: {atom_of(literal) for body in bodies for literal in body}
         for atom, bodies in rules.bodies.items()
     }
     try:
@@ -182,7 +178,7 @@ def evidence_diagram(
         return None
     found = _Clauses(rules, known)
     for group in variables.groups:
-        members = [found.of(-1 - atom) for atom in group]
+        members = [found.of(rules.input_literal(atom)) for atom in group]
         found.clauses.append(tuple(members))
         found.clauses += [(-a, -b) for a, b in combinations(members, 2)]
     mentioned = sorted({abs(x) for clause in found.clauses for x in clause})
@@ -195,20 +191,19 @@ def evidence_diagram(
     if diagram is None:
         return None
     column_of = {int(atom): n for n, atom in enumerate(variables.atoms)}
-    label = {key: number[x] - 1 for key, x in found.variable.items() if x in number}
+    label = {atom: number[x] - 1 for atom, x in found.variable.items() if x in number}
     columns = [-1] * len(mentioned)
-    for key, place in label.items():
-        if key < 0:
-            columns[place] = column_of[-1 - key]
+    for atom, place in label.items():
+        if atom not in rules.bodies:
+            columns[place] = column_of[atom % program.M]
     read: list[tuple[int, float]] = []
     for atom in outputs:
-        key = found.key(atom)
         if rules.certain[atom] or atom in known:
             read.append((0, _CERTAIN if known.get(atom, True) else -_CERTAIN))
-        elif key in label:
-            read.append((label[key], 0.0))
-        elif key < 0 and -1 - key in fed:
-            read.append((len(mentioned) + column_of[-1 - key], 0.0))
+        elif atom in label:
+            read.append((label[atom], 0.0))
+        elif atom in fed and atom not in rules.bodies:
+            read.append((len(mentioned) + column_of[atom], 0.0))
         else:
             read.append((0, -_CERTAIN))
     return EvidenceDiagram(diagram, columns, read)
