@@ -120,6 +120,17 @@ def test_every_answer_follows_a_parameter(
         model.closure(["penguin"])
 
 
+@pytest.mark.parametrize("kernel", [False, True])
+def test_every_answer_follows_the_literals(kernel: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if kernel:
+        monkeypatch.setattr(interface, "LEAST_SIZE", 0)
+    model = lg.oracle(PROGRAM, form="sparse")
+    before = answers(model)
+    model.rules.body_atom.data.fill_(PROGRAM.index["flies"])  # no version counter sees this
+    after = answers(model)
+    assert not [name for name in before if _same(before[name], after[name])]
+
+
 def _same(one: Any, other: Any) -> bool:
     return torch.equal(one, other) if isinstance(one, Tensor) else one == other
 

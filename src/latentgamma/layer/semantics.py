@@ -37,8 +37,8 @@ from latentgamma.errors import CertificateError, ModelError
 from latentgamma.layer.explain import Explainer, Inputs, ThresholdExplainer
 from latentgamma.layer.groups import check_values
 from latentgamma.layer.plan import Plan, circuit_plan
+from latentgamma.operator.kernels.interface import ValueCache
 from latentgamma.operator.model import LatentGamma, oracle
-from latentgamma.operator.until_closed import ValueCache
 from latentgamma.program.program import Program
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from latentgamma.certificate.constants import (
 from latentgamma.certificate.parts import Places
 from latentgamma.engine.tensors import ZeroGradientWatch, hold, values_can_be_read
 from latentgamma.errors import CertificateError, ModelError, StateError
-from latentgamma.operator.kernels.interface import RecordedRuns, is_worth_a_kernel
+from latentgamma.operator.kernels.interface import RecordedRuns, ValueCache, is_worth_a_kernel
 from latentgamma.operator.rules import AbstractRules, SparseRules, StepParameters, is_bump
 from latentgamma.operator.run import (
     MEMORIES,
@@ -55,7 +55,6 @@ from latentgamma.operator.run import (
 from latentgamma.operator.until_closed import (
     ClosureCache,
     GpuRun,
-    ValueCache,
     depths_on_cpu,
     run_until_closed,
     run_until_closed_on_gpu,

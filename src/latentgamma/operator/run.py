@@ -27,6 +27,7 @@ from latentgamma.operator.kernels.interface import (
     LiteralRows,
     RecordedRuns,
     Stored,
+    ValueCache,
     kernel_for,
     literal_rows_of,
     matrix_coefficients,
@@ -48,7 +49,6 @@ from latentgamma.operator.rules import (
     route,
     update,
 )
-from latentgamma.operator.until_closed import ValueCache
 
 T = TypeVar("T")
 
@@ -523,20 +523,23 @@ class Runner:
         kernel = kernel_for(rules, state, stored)
         if kernel is None:
             return None
-        rows = literal_rows_of(rules)
+        bump = is_bump(self.gate_kind)
 
         def read_plainly(stored: Stored) -> StepParameters:
             return read_step_parameters(rules, rules.weights_of(*stored[:4]), stored[4:])
 
-        run = FusedSteps(
-            kernel, rows, read_plainly, self.step, steps, is_bump(self.gate_kind), counts,
-            *self._recorded(state, steps, rows, stored),
-        )  # fmt: skip
+        def run_on(rows: LiteralRows) -> FusedSteps:
+            recorded = self._recorded(state, steps, rows, stored)
+            return FusedSteps(kernel, rows, read_plainly, self.step, steps, bump, counts, *recorded)
+
+        def read() -> tuple[LiteralRows, Any]:
+            rows = literal_rows_of(rules)
+            return rows, run_on(rows).read(stored, state.dtype)
+
         if self.fixed is None and state.is_cuda:  # there a graph reads the parameters
-            return run, stored, None
-        key = "kernel", state.dtype, run.bump
-        read = self._kept(key, lambda: run.read(stored, state.dtype), graph=False)
-        return run, stored if self.fixed is None else (), read
+            return run_on(literal_rows_of(rules)), stored, None
+        rows, known = self._kept(("kernel", state.dtype, bump), read, graph=False)
+        return run_on(rows), stored if self.fixed is None else (), known
 
     def _recorded(
         self, state: Tensor, steps: int, rows: LiteralRows, stored: Stored

@@ -4,133 +4,24 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from ctypes import string_at
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from latentgamma._arguments import level_of_caller
 from latentgamma.certificate.certify import Certificate
 from latentgamma.engine.tensors import has_triton
 from latentgamma.logic.closure import depths_of_rows
-from latentgamma.operator.kernels.interface import LEAST_SIZE, make_literal_rows
+from latentgamma.operator.kernels.interface import LEAST_SIZE, joined_values, make_literal_rows
 from latentgamma.operator.rules import Literals, SparseRules
 from latentgamma.program.program import Program
 
 if TYPE_CHECKING:
     from latentgamma.operator.kernels.cuda_launch import CudaClosure
-
-T = TypeVar("T")
-
-
-# ---- What was computed from the values of a model, kept while none of them has changed
-
-
-class ValueCache:
-    """Keeps what was computed from some values, with a copy of these. A copy of it starts empty.
-
-    The values are compared: a version counter does not see changes made through `p.data`.
-    """
-
-    def __init__(self) -> None:
-        # The values, and what was computed from them.
-        self._entry: tuple[_Values, dict[Hashable, Any]] | None = None
-
-    def kept(self, key: Hashable) -> tuple[Any, list[Tensor]] | None:
-        """Return what is kept under this key, and the values (`joined_values`) that it is for.
-
-        None where there is none yet. Whether the values are still the same is for the caller to see.
-        """
-        entry = self._entry
-        return None if entry is None or key not in entry[1] else (entry[1][key], entry[0].copies)
-
-    def get(
-        self,
-        key: Hashable,
-        tensors: Iterable[Tensor],
-        compute: Callable[[], T],
-        in_any_process: Callable[[bool], bool] = bool,
-    ) -> T:
-        """Return what is kept for this key and these values, computed where there is none yet.
-
-        Processes that share a model compute it together, if it has changed in any of them.
-        """
-        now = joined_values(tensors)
-        entry = self._entry  # read once: another thread may replace it
-        if entry is None or not entry[0].are(now):
-            entry = _Values(now), {}
-        if in_any_process(key not in entry[1]) or key not in entry[1]:
-            found = compute()
-            self._entry = entry[0], {**entry[1], key: found}
-            return found
-        kept: T = entry[1][key]
-        return kept
-
-    def __reduce__(self) -> tuple[type[ValueCache], tuple[()]]:
-        return ValueCache, ()
-
-
-#: Bytes up to which comparing memory takes a tenth of the time of `torch.equal`.
-_FEW_BYTES = 1 << 14
-
-
-class _Values:
-    """A copy of tensors."""
-
-    def __init__(self, tensors: Sequence[Tensor]) -> None:
-        self.copies = [tensor.detach().clone() for tensor in tensors]
-        self._bytes = [_bytes(tensor) for tensor in tensors]
-
-    def are(self, now: Sequence[Tensor]) -> bool:
-        """Return whether these tensors have the same dtype, device and values."""
-        if len(now) != len(self.copies):
-            return False
-        for tensor, copy, kept in zip(now, self.copies, self._bytes, strict=True):
-            if tensor.dtype is not copy.dtype or tensor.shape != copy.shape:
-                return False
-            found = None if kept is None else _bytes(tensor)
-            if found is None:
-                if tensor.device != copy.device or not torch.equal(tensor, copy):
-                    return False
-            elif found != kept:
-                return False
-        return True
-
-
-def _bytes(tensor: Tensor) -> bytes | None:
-    """Return the memory of a tensor; None where it has too much, or none that can be read here.
-
-    It is copied: FSDP cannot free the memory of a parameter while numpy has a view of it.
-    """
-    if type(tensor) not in (Tensor, nn.Parameter) or not tensor.is_cpu:
-        return None
-    if not tensor.is_contiguous() or not 0 < tensor.nbytes <= _FEW_BYTES:
-        return None
-    try:
-        place = tensor.data_ptr()
-    except RuntimeError:  # under a transform of torch.func
-        return None
-    return string_at(place, tensor.nbytes) if place else None
-
-
-def joined_values(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """Return all values: on the CPU as they are, elsewhere as one flat tensor for each dtype.
-
-    Each comparison on a device has to be waited for, so there should be few.
-    """
-    values = list(tensors)
-    if all(value.is_cpu for value in values):
-        return values
-    values = [value.detach() for value in values]
-    kinds: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
-    for value in values:
-        kinds.setdefault((value.dtype, value.device), []).append(value.reshape(-1))
-    return [torch.cat(parts) for parts in kinds.values()]
-
 
 # ---- Runs with `steps=None`: each example runs until its support is closed under the program
 # How many steps an example takes depends on that example alone. Its facts are read off its state,
