@@ -14,6 +14,7 @@ import numpy.typing as npt
 from latentgamma.learning.columns import Column, covered, holds, ordered_values
 from latentgamma.learning.forms import Form, Validated
 from latentgamma.learning.literals import Floats, Literal, threshold_gains
+from latentgamma.learning.points import sigmoid
 from latentgamma.program.conditions import value_text
 from latentgamma.program.facts import Mask
 from latentgamma.program.names import quote, quote_argument
@@ -82,7 +83,7 @@ class RuleStatistics(NamedTuple):
         recall: the fraction of the class that it covers.
         lift: the precision, divided by the rate of the class.
         interval: from where to where the precision is with 95% confidence (Wilson).
-        probability: what the rule predicts; for a term of a points score, None.
+        probability: what the rule predicts; for one of several terms of a points score, None.
         points: the points of a term of a points score; None for a rule.
         thresholds: where the thresholds of its conditions can be.
     """
@@ -156,7 +157,7 @@ class ClassRules:
         """Return the different probabilities that the class can have, the lowest first."""
         if (score := self.form.score) is None:
             return sorted({*(self.form.rates or (self.form.base,))})
-        return sorted(set(_sigmoid(score.log_odds(np.array(score.totals()))).tolist()))
+        return sorted(set(sigmoid(score.log_odds(np.array(score.totals()))).tolist()))
 
     def _rules_of_list(self, head: str, threshold: float, never: Sequence[str]) -> Iterator[Rule]:
         """Yield for each rule that decides for the class the rule, unless one against it came before."""
@@ -179,7 +180,7 @@ class ClassRules:
         score = self.form.score
         assert score is not None
         totals = score.totals()
-        decided = exceeds(_sigmoid(score.log_odds(np.array(totals))), threshold)
+        decided = exceeds(sigmoid(score.log_odds(np.array(totals))), threshold)
         # The last sum that is not enough. Terms with negative points count where they do not hold.
         needed = totals[int((~decided).sum()) - 1] - totals[0] if not decided.all() else -1
         terms = sorted(enumerate(score.points), key=lambda one: -abs(one[1]))
@@ -215,13 +216,9 @@ class ClassRules:
 
     def lines(self) -> list[str]:
         """Return the rules or the points as text."""
-        rates = self.form.rates
-        if (score := self.form.score) is not None:
-            if len(self.bodies) > 1:
-                return self._points_lines()
-            # A score of one term is a list of one rule.
-            rates = tuple(_sigmoid(score.log_odds(np.array([score.points[0], 0]))).tolist())
-        lines = []
+        if self.form.score is not None and len(self.bodies) > 1:
+            return self._points_lines()
+        rates, lines = self.form.rates, []
         for body, rate in zip(self.bodies, rates, strict=False):
             if rate >= self.form.base:
                 lines.append(f"{quote(self.head)} :- {_text(body)}.  % p = {rate:.2f}")
@@ -239,7 +236,7 @@ class ClassRules:
         terms = [f"% {score.points[i]:+d} {'point' if abs(score.points[i]) == 1 else 'points'}: "
                  f"{_text(self.bodies[i])}" for i in order]  # fmt: skip
         totals = score.totals()
-        rates = _sigmoid(score.log_odds(np.array(totals)))
+        rates = sigmoid(score.log_odds(np.array(totals)))
         sums = [f"{total}: p = {rate:.2f}" for total, rate in zip(totals, rates, strict=True)]
         table = [f"% sum {'; '.join(sums[i : i + _SUMS_OF_A_LINE])}"
                  for i in range(0, len(sums), _SUMS_OF_A_LINE)]  # fmt: skip
@@ -330,13 +327,14 @@ class ClassRules:
 
 
 #: What is false in a column of truth values, as text; such a column can also hold texts or numbers.
-FALSE = ("false", "0", "0.0", "")
+FALSE = ("false", "0", "0.0", "-0.0", "")
 #: What the functions of `to_python` use.
 PYTHON_HEADER = f"""\
 import datetime
 import math
 
 FALSE = {FALSE}
+
 
 def known(row, column):
     value = row.get(column)
@@ -368,7 +366,7 @@ def statistics(
         if form.score is None:
             open_rows &= ~rows
         points = None if form.score is None else form.score.points[i]
-        rate = form.rates[i] if form.score is None else None
+        rate = form.rates[i] if form.rates else None
         found.append(_statistics(i + 1, _text(body), weights[mine].sum(0), total, rate, points))
     if form.score is None and bodies:
         rest = weights[open_rows].sum(0)
@@ -578,10 +576,6 @@ def _holds(literal: Literal, columns: Mapping[str, Column]) -> bool:
 def _with_values(body: Sequence[Literal], columns: Mapping[str, Column]) -> str:
     values = [value_text(one.column, columns[one.column].values[0]) for one in body]
     return ", ".join(f"{one} ({value})" for one, value in zip(body, values, strict=True))
-
-
-def _sigmoid(log_odds: Floats) -> Floats:
-    return 0.5 * (1 + np.tanh(0.5 * log_odds))
 
 
 def _literal_dict(literal: Literal) -> dict[str, Any]:

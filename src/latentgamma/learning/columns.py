@@ -13,7 +13,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 from typing import Literal as OneOf
 
@@ -69,12 +69,21 @@ class Column:
             kind is "missing", and no rule uses it.
         values: numbers, true and false, or texts. (n,)
         order: the categories in order, if they have one.
+        nominal: whether its numbers are names, as in categories of pandas without an order.
     """
 
     name: str
     kind: Kind
     values: npt.NDArray[Any]
     order: tuple[str, ...] = ()
+    nominal: bool = False
+
+    @property
+    def categories(self) -> npt.NDArray[Any] | None:
+        """The values that are not missing, if they are categories."""
+        if self.nominal:
+            return self.values[~self.missing]
+        return self.values[~self.missing].astype("U") if self.kind == "category" else None
 
     @property
     def missing(self) -> Mask:
@@ -207,6 +216,8 @@ def _column(name: str, values: Any, what: str) -> Column:
         if (order and "text" in kinds) or None in kinds:  # such as the intervals of pandas.cut
             texts = [None if is_missing(one) else str(one) for one in values.tolist()]
             return Column(name, "category", np.array(texts, object), order)
+        if not order and kinds == {"number"}:
+            return replace(_column(name, values.to_numpy(), what), nominal=True)
     if hasattr(values, "to_numpy"):
         values = values.to_numpy()
     elif not isinstance(values, np.ndarray):
@@ -466,8 +477,8 @@ def _bins(column: Column, weights: Floats) -> _Bins:
     missing, notes = column.missing, []
     codes = np.zeros(len(missing), np.uint8)
     literals: list[tuple[Literal, Mask]] = []
-    if column.kind == "category":
-        values, places = np.unique(column.values[~missing].astype("U"), return_inverse=True)
+    if column.categories is not None:
+        values, places = np.unique(column.categories, return_inverse=True)
         size = np.bincount(places, weights[~missing], len(values))
         kept = np.argsort(-size, kind="stable")[:_MOST_VALUES]
         kept = kept[(size[kept] >= _FEWEST_ROWS) | (len(values) <= 2)]
@@ -485,18 +496,23 @@ def _bins(column: Column, weights: Floats) -> _Bins:
                 + (" (is it an identifier?)" if len(values) > len(missing) / 2 else "")
             )
         for i, place in enumerate(kept.tolist()):
-            value = str(values[place])
+            value = values[place].item()
             literals.append((_literal(column.name, "=", value), _bin_set([i])))
             if len(values) > 2:
                 others = [other for other in range(bins) if other != i]
                 literals.append((_literal(column.name, "!=", value), _bin_set(others)))
-        there = {str(values[place]): i for i, place in enumerate(kept.tolist())}
+        there = {values[place].item(): i for i, place in enumerate(kept.tolist())}
         ordered = [value for value in column.order if value in there]
         for cut in range(2, len(ordered) - 1):
             for side in (ordered[:cut], ordered[cut:]):
                 bin_set = _bin_set([there[value] for value in side])
                 literals.append((_literal(column.name, "in", side), bin_set))
     else:
+        if column.kind == "number" and np.nanmax(np.abs(column.values), initial=0) > 2**53:
+            notes.append(
+                f"column {column.name!r} has numbers above 2^53, which are rounded: is it an "
+                f"identifier?"
+            )
         cuts = _cuts(column, weights, _CUTS)
         codes[~missing] = _below(column.values[~missing], cuts)
         bins = len(cuts) + 1
@@ -633,10 +649,12 @@ class Refiner:
         """
         condition = self.literals.names[number].condition
         column = self._column(condition.column) if condition is not None else None
-        if column is None or column.kind != "category" or condition.op == "is missing":  # type: ignore[union-attr]
+        if column is None or column.categories is None or condition.op == "is missing":  # type: ignore[union-attr]
             return
-        rows = np.flatnonzero(rest & ~column.missing & (weights.sum(1) > 0))
-        values, places = np.unique(column.values[rows].astype("U"), return_inverse=True)
+        known = ~column.missing
+        used = (rest & (weights.sum(1) > 0))[known]
+        rows = np.flatnonzero(known)[used]
+        values, places = np.unique(column.categories[used], return_inverse=True)
         if not 3 <= len(values) <= _MOST_VALUES:
             return
         counts = grouped(places, weights[rows], len(values))
@@ -650,7 +668,7 @@ class Refiner:
             bits = np.array([math.log2(math.comb(len(values), k)) for k in sizes.tolist()])
             bits += math.log2(len(values))
             size = int(sizes[(split_gains(inside, total) - bits).argmax()])
-            literal = _literal(column.name, "in", [str(values[i]) for i in chosen[:size]])
+            literal = _literal(column.name, "in", values[chosen[:size]].tolist())
             yield literal, holds(literal, column), self.column_bits + float(bits[size - 2])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import inspect
 import json
 import re
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from latentgamma._arguments import one_of, real_number, whole_number, wrong
 from latentgamma._display import Display, Displayed
 from latentgamma._text import aligned, listing, quantity
-from latentgamma.errors import ArgumentError, DataError, unknown_atoms
+from latentgamma.errors import ArgumentError, DataError, MissingPackageError, unknown_atoms
 from latentgamma.learning.class_rules import (
     PYTHON_HEADER,
     ClassRules,
@@ -57,8 +57,8 @@ if TYPE_CHECKING:
 
 ClassWeight: TypeAlias = Mapping[Any, float] | OneOf["balanced"] | None
 
-#: Classes of which the second is what rules are about.
-_TRUTH = ([0, 1], ["no", "yes"], ["n", "y"], ["false", "true"], ["False", "True"])
+#: Classes, in small letters, of which the second is what rules are about.
+_TRUTH = (["0", "1"], ["no", "yes"], ["n", "y"], ["false", "true"])
 #: Both ends of a column in one condition, as in the texts of rules: 18 <= age < 65.
 _RANGE = re.compile(r"([^\s,<>=]+)\s*<=\s*('[^']*'|[^\s,<>='{}]+)\s*<(?!=)")
 #: The most terms that a score may have: its regression counts rows by which of them hold.
@@ -83,7 +83,7 @@ class RuleClassifier(Displayed):
         max_body: the most conditions of a rule.
         max_terms: the most terms of a points score; more can predict better.
         class_weight: what a wrong decision costs for each class; "balanced" is one over its rate.
-            This changes decisions, not the probabilities; with two classes also the program.
+            This changes the decisions of `predict` and of `program_`, not the probabilities.
         noise: the fraction of wrong labels, if it is known, for columns that are true or false:
             rules are then searched for as by `fit`.
         seed: the seed of everything random.
@@ -225,9 +225,9 @@ class RuleClassifier(Displayed):
                 f"continuous. Rules are about classes; cut the numbers into a few"
             )
         if len(self.classes_) == 2:
-            first, second = self.classes_.tolist()
-            named = [first, second] in _TRUTH
-            head = label if named else f"{label}({quote_argument(str(second))})"
+            first, second = map(str, self.classes_.tolist())
+            named = [first.lower(), second.lower()] in _TRUTH
+            head = label if named else f"{label}({quote_argument(second)})"
             return [head], (values == self.classes_[1])[:, None]
         heads = [f"{label}({quote_argument(str(one))})" for one in self.classes_.tolist()]
         return heads, values[:, None] == self.classes_
@@ -629,15 +629,17 @@ class RuleClassifier(Displayed):
         for one in self.class_rules_:
             for row in one.statistics:
                 low, high = row.interval
-                said = f"{row.points:+d}" if row.points is not None else f"{row.probability:.2f}"
+                said = (
+                    f"{row.probability:.2f}" if row.probability is not None else f"{row.points:+d}"
+                )
                 head = f"{one.head}: " if several else ""
                 rows.append([
                     head + (str(row.rule) if row.rule else "–"), row.body, said, f"{row.support:,.10g}",
                     f"{row.precision:.2f}", f"{row.recall:.2f}", f"{row.lift:.2f}",
                     f"{low:.2f}–{high:.2f}",
                 ])  # fmt: skip
-        scored = any(one.form.score is not None for one in self.class_rules_)
-        says = "points" if scored else "p"
+        scored = {row.probability is None for one in self.class_rules_ for row in one.statistics}
+        says = "points or p" if len(scored) > 1 else "points" if True in scored else "p"
         columns = ["rule", "if", says, "rows", "precision", "recall", "lift", "95%"]
         count = sum(len(one.bodies) for one in self.class_rules_)
         literals = sum(one.form.literals for one in self.class_rules_)
@@ -652,13 +654,8 @@ class RuleClassifier(Displayed):
         remarks = []
         for one in self.class_rules_:
             if one.validated:
-                losses = ", ".join(
-                    f"{v.name} {v.loss:.3f}" + f" ({v.literals:.3g})" * (v.name != "nothing")
-                    for v in one.validated
-                )
-                remarks.append(
-                    f"{quote(one.head)}: log-loss in cross-validation (conditions): {losses}"
-                )
+                losses = ", ".join(f"{v.name} {v.loss:.3f}" for v in one.validated)
+                remarks.append(f"{quote(one.head)}: log-loss in cross-validation: {losses}")
             intervals = [f"{t.condition} ({_end(t.low)} to {_end(t.high)})"
                          for row in one.statistics for t in row.thresholds]  # fmt: skip
             if intervals:
@@ -838,8 +835,11 @@ class RuleClassifier(Displayed):
         Raises:
             ArgumentError: `fit` was not called before, or found no rules.
             DataError: the columns are other ones than in `fit`.
+            MissingPackageError: PyTorch is not installed.
         """
         self._fitted()
+        if importlib.util.find_spec("torch") is None:
+            raise MissingPackageError("a network of rules needs PyTorch", "torch")
         from latentgamma.learning.network import RuleNetwork
 
         return RuleNetwork(self, X)
@@ -1071,7 +1071,7 @@ def fit_table(
 def _end(value: Any) -> str:
     """Return one end of the interval of a threshold as text."""
     if isinstance(value, float):
-        return f"{value:.0f}" if value.is_integer() and abs(value) < 2**53 else f"{value:.12g}"
+        return f"{value:.0f}" if value.is_integer() and abs(value) < 2**53 else f"{value:.6g}"
     return "…" if value is None else str(value)
 
 

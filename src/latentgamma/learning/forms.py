@@ -1,16 +1,16 @@
 """The forms that learned rules take, and the choice between them.
 
 There are three: nothing but the base rate, a decision list, and points scores of one term, two terms and
-so on. Five-fold cross-validation estimates the log-loss of each, and the one with the fewest literals is
-taken among those within a standard error of the best (Breiman and others 1984). Nothing is taken if it is
-the best, or if no rule and no term saves all bits of its description and the best is not better than nothing
-by two standard errors.
+so on. Five-fold cross-validation estimates the log-loss of each. Nothing is taken if the labels then take
+fewest bits with it, where half of the bits of rules and terms are added; else the one with the fewest literals
+among those within a standard error of the best (Breiman and others 1984) and the one with the fewest bits.
 Rules that are right on every row are taken without a comparison if there is a single one, or if all
 columns have two values.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal as OneOf
@@ -19,9 +19,9 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from latentgamma.learning.bodies import distinct
-from latentgamma.learning.lists import Found, ListSearch
-from latentgamma.learning.literals import Body, Floats, Literals, grouped
-from latentgamma.learning.points import PointsSearch, Score
+from latentgamma.learning.lists import Found, ListSearch, learn_either
+from latentgamma.learning.literals import Body, Floats, Literals, body_bits, grouped
+from latentgamma.learning.points import PointsSearch, Score, sigmoid
 from latentgamma.program.facts import Mask
 
 Name: TypeAlias = OneOf["nothing", "rules", "points"]
@@ -29,10 +29,10 @@ Name: TypeAlias = OneOf["nothing", "rules", "points"]
 _FOLDS = 5
 #: With fewer rows, cross-validation is repeated with other folds.
 _FEW_ROWS, _REPEATS = 1000, 3
+#: What a bit of a form counts beside a bit of the held-out labels.
+_FORM_PRICE = 0.5
 #: Standard errors by which a form with fewer literals may be worse than the best.
 _TOLERANCE = 1.0
-#: Standard errors by which a form must beat nothing if its bits do not pay for it.
-_PROOF = 2.0
 #: What a bit of a term of a points score counts. Few terms can do harm in a sum, so less than 1
 #: predicts better.
 _PRICE = 0.25
@@ -70,8 +70,10 @@ class Form:
     def rates(self) -> tuple[float, ...]:
         """For a list, the probability of the class for each rule, and for the rest.
 
-        One row at the base rate is added to each group.
+        One row at the base rate is added to each group. A score of one term is a list of one rule.
         """
+        if self.score is not None and len(self.bodies) == 1:
+            return tuple(sigmoid(self.score.log_odds(np.array([*self.score.points, 0]))).tolist())
         return tuple((a + self.base) / (a + b + 1) for a, b in self.counts)
 
     def probability(self, covered: Sequence[Mask], n: int) -> Floats:
@@ -85,7 +87,7 @@ class Form:
             points = np.zeros(n)
             for rows, one in zip(covered, self.score.points, strict=True):
                 points[rows] += one
-            return 0.5 * (1 + np.tanh(0.5 * self.score.log_odds(points)))
+            return sigmoid(self.score.log_odds(points))
         if not self.counts:
             return np.full(n, self.base)
         rates = self.rates
@@ -163,33 +165,30 @@ def learn_form(
         progress: called between the steps.
     """
     steps = _FOLDS + 2
-    total = weights.sum(0)
-    base = float(total[0] / max(total.sum(), 1e-300))
-    nothing = Form("nothing", (), base)
     progress("rules", 0, steps)
     search = ListSearch(literals, weights, max_body)
-    listed = make_list(search, search.learn()) if "rules" in forms else nothing
+    nothing = Form("nothing", (), search.base)
+    listed, swapped = nothing, False
+    if "rules" in forms:
+        rules, swapped = learn_either(literals, weights, max_body)
+        listed = make_list(search, rules) if rules else nothing
     pure = bool(listed.bodies) and all(0 in group for group in listed.counts)
+    summary: tuple[Validated, ...] = ()
     # Rules that are never wrong need no comparison; with numbers, several may be fitted to the rows.
-    if "points" not in forms or (pure and (literals.two_valued or len(listed.bodies) == 1)):
-        nearest = None if listed.bodies else search.best_rule(np.ones(literals.n, np.bool_))
-        return Learned(listed if listed.bodies else nothing, nearest=nearest)
-    rows = np.flatnonzero(weights.sum(1) > 0)[:_MOST_POINTS_ROWS]
-    strict = PointsSearch(literals.part(rows), weights[rows], 1.0)
-    pays = bool(listed.bodies) or strict.any_pays()
-    progress("cross-validation", 1, steps)
-    validated = _cross_validate(literals, weights, max_body, max_terms, forms, seed,
-                                lambda fold: progress("cross-validation", fold + 1, steps))  # fmt: skip
-    chosen = _choose(validated, 0.0 if pays else _PROOF)
-    name = chosen.name
-    scores = [one for one in validated if one.name == "points"]
-    shown = chosen if name == "points" else min(scores, key=lambda one: one.loss)
-    summary = tuple(Validated(one.name, one.loss, one.literals)
-                    for one in validated if one.name != "points" or one is shown)  # fmt: skip
-    progress(name, steps - 1, steps)
-    if name == "points":
-        return Learned(make_score(literals, weights, most=chosen.terms), summary)
-    if name == "rules":
+    if "points" in forms and not (pure and (literals.two_valued or len(listed.bodies) == 1)):
+        progress("cross-validation", 1, steps)
+        validated = _cross_validate(literals, weights, max_body, max_terms, forms, seed, swapped,
+                                    lambda fold: progress("cross-validation", fold + 1, steps))  # fmt: skip
+        chosen = _choose(validated, float(weights.sum()))
+        scores = [one for one in validated if one.name == "points"]
+        shown = chosen if chosen.name == "points" else min(scores, key=lambda one: one.loss)
+        summary = tuple(Validated(one.name, one.loss, one.literals)
+                        for one in validated if one.name != "points" or one is shown)  # fmt: skip
+        progress(chosen.name, steps - 1, steps)
+        if chosen.name == "points":
+            return Learned(make_score(literals, weights, most=chosen.terms), summary)
+        listed = listed if chosen.name == "rules" else nothing
+    if listed.bodies:
         return Learned(listed, summary)
     return Learned(nothing, summary, search.best_rule(np.ones(literals.n, np.bool_)))
 
@@ -232,13 +231,15 @@ class _Held:
     losses: list[Floats] = field(default_factory=list)  # of a row as a positive and as a negative
     weights: list[Floats] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
+    bits: list[float] = field(default_factory=list)  # of the rules or terms
 
-    def add(self, p: Floats, weights: Floats, size: int) -> None:
+    def add(self, p: Floats, weights: Floats, bodies: Sequence[Body], literals: Literals) -> None:
         """Add a fold."""
         p = np.clip(p, _LEAST, 1 - _LEAST)
         self.losses.append(-np.log(np.stack([p, 1 - p], axis=1)))
         self.weights.append(weights)
-        self.sizes.append(size)
+        self.sizes.append(sum(map(len, bodies)))
+        self.bits.append(sum(body_bits([*map(literals.cost, body)]) for body in bodies))
 
     @property
     def loss(self) -> float:
@@ -249,10 +250,14 @@ class _Held:
     def literals(self) -> float:
         return float(np.mean(self.sizes))
 
+    def description(self, rows: float) -> float:
+        """Return the bits of the labels of this many rows, and of the form at its price."""
+        return rows * self.loss / math.log(2.0) + _FORM_PRICE * float(np.mean(self.bits))
+
 
 def _cross_validate(
     literals: Literals, weights: Floats, max_body: int, max_terms: int, forms: Sequence[Name],
-    seed: int, progress: Callable[[int], None],
+    seed: int, swapped: bool, progress: Callable[[int], None],
 ) -> list[_Held]:  # fmt: skip
     """Return what each form loses on held-out rows: nothing, rules, and scores of each size."""
     nothing, listed = _Held("nothing"), _Held("rules")
@@ -264,17 +269,17 @@ def _cross_validate(
             progress((repeat * _FOLDS + fold) // repeats)
             train = totals - test
             search = ListSearch(part, train, max_body)
-            nothing.add(np.full(part.n, search.base), test, 0)
+            nothing.add(np.full(part.n, search.base), test, (), part)
             if "rules" in forms:
-                form = make_list(search, search.learn())
+                form = make_list(search, ListSearch(part, train, max_body, swapped).learn())
                 covered = [part.covered(body) for body in form.bodies]
-                listed.add(form.probability(covered, part.n), test, form.literals)
+                listed.add(form.probability(covered, part.n), test, form.bodies, part)
             points = PointsSearch(part, train, _PRICE)
             path = points.path(max_terms) or [[]]
             found = [points.probability(terms) for terms in path]
             for one in scores:
                 at = min(one.terms, len(path)) - 1
-                one.add(found[at], test, len(path[at]))
+                one.add(found[at], test, path[at], part)
     return [nothing, *([listed] if "rules" in forms else []), *scores]
 
 
@@ -305,17 +310,18 @@ def _folds(literals: Literals, weights: Floats, seed: int) -> tuple[Literals, Fl
     return literals.part(rows[first]), totals, folds
 
 
-def _choose(held: Sequence[_Held], proof: float) -> _Held:
-    """Return the form with the fewest literals that is about as good as the best.
+def _choose(held: Sequence[_Held], rows: float) -> _Held:
+    """Return nothing if its description is the shortest; else the fewest literals of about the best.
 
     Args:
         held: the forms; nothing comes first.
-        proof: the standard errors by which the best must be better than nothing.
+        rows: the number of rows.
     """
-    best = min(held, key=lambda one: one.loss)
-    if best is held[0] or _excess(held[0], best) < proof:
+    shortest = min(held, key=lambda one: one.description(rows))
+    if shortest is held[0]:
         return held[0]
-    near = [one for one in held[1:] if one is best or _excess(one, best) <= _TOLERANCE]
+    best = min(held, key=lambda one: one.loss)
+    near = [one for one in held[1:] if one is shortest or _excess(one, best) <= _TOLERANCE]
     return min(near, key=lambda one: (max(1.0, one.literals), one.loss))
 
 

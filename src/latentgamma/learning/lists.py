@@ -71,6 +71,22 @@ class Found:
     negatives: float
 
 
+def learn_either(literals: Literals, weights: Floats, max_body: int) -> tuple[list[Body], bool]:
+    """Return the rules with the shortest description, and whether they were learned for the negatives.
+
+    Args:
+        literals: the table.
+        weights: the weight of each row as a positive and as a negative. (n, 2)
+        max_body: the most literals of a rule.
+    """
+    found = []
+    for swapped in (False, True):
+        search = ListSearch(literals, weights, max_body, swapped)
+        rules = search.learn()
+        found.append((search.total(rules) + (_LOWERS if swapped else _RAISES), rules, swapped))
+    return min(found, key=lambda one: one[0])[1:]
+
+
 class ListSearch:
     """The search for the decision list of a table that has the shortest description.
 
@@ -78,9 +94,13 @@ class ListSearch:
         literals: the table.
         weights: the weight of each row as a positive and as a negative. (n, 2)
         max_body: the most literals of a rule.
+        swapped: whether to learn rules for the negatives.
     """
 
-    def __init__(self, literals: Literals, weights: Floats, max_body: int) -> None:
+    def __init__(
+        self, literals: Literals, weights: Floats, max_body: int, swapped: bool = False
+    ) -> None:
+        weights = np.ascontiguousarray(weights[:, ::-1]) if swapped else weights
         self.literals, self.weights, self.max_body = literals, weights, max_body
         self.only_raise = False
         self._covered: dict[Body, Mask] = {}

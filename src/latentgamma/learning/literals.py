@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -111,6 +111,23 @@ class Literals:
         self.names.append(literal)
         self.extra[len(self.names) - 1] = rows, bits
         return len(self.names) - 1
+
+    def add_set(self, literals: Sequence[int], bits: float) -> int:
+        """Return the number of the literal that a column has one of several categories."""
+        conditions = [one for j in literals if (one := self.names[j].condition) is not None]
+        values: Any = sorted(one.value for one in conditions)
+        condition = Condition(conditions[0].column, "in", tuple(values))
+        rows = np.logical_or.reduce([self.holds(j) for j in literals])
+        return self.add(Literal(condition.name, False, condition), rows, bits)
+
+    @cached_property
+    def categories(self) -> list[Rows]:
+        """The literals `=` of each column with three or more of them."""
+        found: dict[int, list[int]] = {}
+        for j, literal in enumerate(self.names[: self.m]):
+            if literal.condition is not None and literal.condition.op == "=":
+                found.setdefault(int(self.column[j]), []).append(j)
+        return [np.array(values) for values in found.values() if len(values) > 2]
 
     def holds(self, literal: int) -> Mask:
         """Return the rows in which a literal holds. (n,)."""

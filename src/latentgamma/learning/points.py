@@ -7,7 +7,7 @@ points. It is found by forward selection, and cross-validation says how many ter
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,6 @@ from latentgamma.learning.lists import LEAST_COVER, READABLE
 from latentgamma.learning.literals import (
     Body,
     Floats,
-    Literal,
     Literals,
     Rows,
     body_bits,
@@ -26,7 +25,6 @@ from latentgamma.learning.literals import (
     grouped,
     threshold_gains,
 )
-from latentgamma.program.conditions import Condition
 
 if TYPE_CHECKING:
     from latentgamma.learning.columns import Refiner
@@ -115,12 +113,6 @@ class PointsSearch:
             scores.append(list(found))
         return scores
 
-    def any_pays(self) -> bool:
-        """Return whether any term saves all bits of its description."""
-        first = self.path(1)
-        nothing = self._fit(self.cells([]), [])[1]
-        return bool(first) and self._fit(self.cells(first[0]), first[0])[1] < nothing - 1e-9
-
     def finish(self, terms: list[Body]) -> list[Body]:
         """Return terms with the best thresholds, and positive points where that can be."""
         return self._drop_nested(self._move_thresholds(self._make_positive(terms)))
@@ -143,27 +135,22 @@ class PointsSearch:
         """Return the probability of each row by the weights of these terms, before they are points."""
         cells = self.cells(terms)
         weights, _ = self._fit(cells, terms)
-        return _probability(_patterns(len(terms)) @ weights[1:] + weights[0])[cells]
+        return sigmoid(_patterns(len(terms)) @ weights[1:] + weights[0])[cells]
 
     def _make_positive(self, terms: list[Body]) -> list[Body]:
-        """Return the terms with the opposite literal where points are negative and there is one.
-
-        Of categories it is always `=`: values with the same points are then one condition.
-        """
+        """Return the terms with the opposite literal where points are negative and there is one."""
         weights, _ = self._fit(self.cells(terms), terms)
-        names = self.literals.names
-        for i, term in enumerate(terms):
-            condition = names[term[0]].condition if len(term) == 1 and names else None
-            op = condition.op if condition is not None else ""
-            if len(term) == 1 and (op == "!=" or (op != "=" and weights[i + 1] < 0)):
-                opposite = self._opposite(term[0])
-                if opposite is not None and (opposite,) not in terms:
-                    terms[i] = (opposite,)
+        for i, (literal,) in enumerate(terms):
+            opposite = self._opposite(literal) if weights[i + 1] < 0 else None
+            if opposite is not None and (opposite,) not in terms:
+                terms[i] = (opposite,)
         return terms
 
     def _opposite(self, literal: int) -> int | None:
         """Return the literal that holds in exactly the other rows; None if there is none."""
         lits = self.literals
+        if literal in lits.extra:
+            return None
         column = lits.column[literal]
         used = np.bincount(lits.codes[:, column], minlength=lits.inside.shape[1]) > 0
         for j in np.flatnonzero(lits.column == column).tolist():
@@ -220,13 +207,36 @@ class PointsSearch:
 
     def _candidates(self, cells: Rows, weights: Floats, found: Sequence[Body]) -> list[Body]:
         """Return the few literals that promise most, by the score test."""
-        p = _probability(_patterns(len(found)) @ weights[1:] + weights[0])[cells]
+        p = sigmoid(_patterns(len(found)) @ weights[1:] + weights[0])[cells]
         slopes = np.stack([self.weights[:, 0] - self.all * p, self.all * p * (1 - p)], axis=1)
         G, H = self.literals.sums([np.flatnonzero(self.all > 0)], slopes)[0].T
-        gain = G * G / (2 * (H + 0.25) * _LOG_2)
-        gain -= self.price * (body_bits([0.0]) + self.literals.bits)
-        best = (j for j in np.argsort(-gain, kind="stable").tolist() if gain[j] > 0)
+        gains = _score_test(G, H) - self.price * (body_bits([0.0]) + self.literals.bits)
+        scored = [*zip(gains.tolist(), range(self.literals.m), strict=True), *self._sets(G, H)]
+        best = (j for gain, j in sorted(scored, key=lambda one: -one[0]) if gain > 0)
         return list(islice(((j,) for j in best if self._usable((j,), found)), _TRIED))
+
+    def _sets(self, G: Floats, H: Floats) -> Iterator[tuple[float, int]]:
+        """Yield for each column of categories the best set of values, after what it promises.
+
+        Sets of the values with the highest or the lowest slopes are enough.
+
+        Args:
+            G: the slope of the log-likelihood by the weight of each literal. (m,)
+            H: minus its second derivative. (m,)
+        """
+        lits = self.literals
+        for values in lits.categories:
+            order = values[np.argsort(-G[values] / (H[values] + 0.25), kind="stable")]
+            sizes = np.arange(2, len(values))
+            bits = np.array([math.log2(math.comb(len(values), k)) for k in sizes.tolist()])
+            bits += lits.bits[values[0]]
+            for chosen in (order, order[::-1]):
+                inside = (np.cumsum(one[chosen])[1:-1] for one in (G, H))
+                gains = _score_test(*inside) - self.price * (body_bits([0.0]) + bits)
+                best = int(gains.argmax())
+                if gains[best] > 0:
+                    literals = chosen[: sizes[best]].tolist()
+                    yield float(gains[best]), lits.add_set(literals, float(bits[best]))
 
     def _usable(self, body: Body, found: Sequence[Body]) -> bool:
         cover = float(self.all[self.literals.covered(body)].sum())
@@ -267,34 +277,13 @@ class PointsSearch:
             )
             kept = np.flatnonzero(points)
             largest_points = max(np.abs(points).max(initial=0), 1)
-            bits = nats / _LOG_2 + _POINT_PRICE * len(kept) * math.log2(2 * largest_points)
+            bits = nats / _LOG_2 + sum(self.bits(terms[i]) for i in kept.tolist())
+            bits += _POINT_PRICE * len(kept) * math.log2(2 * largest_points)
             if unit > 0 and (best is None or bits < best[0] - 1e-9):
                 chosen = tuple(terms[i] for i in kept.tolist())
                 given = tuple(points[kept].tolist())
                 best = float(bits), Score(chosen, given, float(unit), float(base))
-        return self._merge_categories(best[1]) if best is not None else None
-
-    def _merge_categories(self, score: Score) -> Score:
-        """Return the score with one term for values of a column that have the same points."""
-        lits = self.literals
-        together: dict[Any, list[Body]] = {}
-        for term, points in zip(score.terms, score.points, strict=True):
-            condition = lits.names[term[0]].condition if len(term) == 1 and lits.names else None
-            alike = condition is not None and condition.op == "="
-            key = condition.column if alike and condition is not None else term
-            together.setdefault((key, points), []).append(term)
-        terms, given = [], []
-        for (key, points), parts in together.items():
-            given.append(points)
-            if len(parts) == 1:
-                terms.append(parts[0])
-                continue
-            values: Any = [one.value for term in parts if (one := lits.names[term[0]].condition)]
-            condition = Condition(key, "in", tuple(sorted(values)))
-            rows = np.logical_or.reduce([lits.covered(term) for term in parts])
-            bits = sum(lits.cost(term[0]) for term in parts)
-            terms.append((lits.add(Literal(condition.name, False, condition), rows, bits),))
-        return Score(tuple(terms), tuple(given), score.unit, score.base)
+        return best[1] if best is not None else None
 
 
 def _patterns(k: int) -> Floats:
@@ -302,7 +291,13 @@ def _patterns(k: int) -> Floats:
     return (np.arange(1 << k)[:, None] >> np.arange(k) & 1).astype(np.float64)
 
 
-def _probability(log_odds: Floats) -> Floats:
+def _score_test(G: Floats, H: Floats) -> Floats:
+    """Return the bits that a weight saves, by the slope at 0 and the curvature."""
+    return G * G / (2 * (H + 0.25) * _LOG_2)
+
+
+def sigmoid(log_odds: Floats) -> Floats:
+    """Return the probabilities of log-odds."""
     return 0.5 * (1 + np.tanh(0.5 * log_odds))
 
 
@@ -332,7 +327,7 @@ def logistic(
     w = np.zeros(X.shape[1])
     value = loss(w)
     for _ in range(100):
-        p, size = _probability(X @ w), np.hypot(w, _ROUNDED_OFF)
+        p, size = sigmoid(X @ w), np.hypot(w, _ROUNDED_OFF)
         gradient = X.T @ (both * p - positive) + prices * w / size
         hessian = (X * (both * p * (1 - p))[:, None]).T @ X
         hessian += np.diag(prices * (_ROUNDED_OFF**2 / size**3) + 1e-9)
