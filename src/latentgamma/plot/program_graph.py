@@ -394,7 +394,14 @@ def _order_layers(layer: list[int], chains: list[list[int]], linked: set[int]) -
     for node in sorted(linked):
         rows.setdefault(layer[node], []).append(node)
     order = [rows[number] for number in sorted(rows)]
-    place = _places(order, len(layer))
+    place = [0.0] * len(layer)
+
+    def number(row: list[int]) -> None:
+        for rank, node in enumerate(row):
+            place[node] = (rank + 0.5) / len(row)
+
+    for row in order:
+        number(row)
     best, fewest = [list(row) for row in order], _crossings(order, after, place)
     for sweep in range(_SWEEPS):
         forwards = sweep % 2 == 0
@@ -402,8 +409,7 @@ def _order_layers(layer: list[int], chains: list[list[int]], linked: set[int]) -
         for row in order if forwards else reversed(order):
             mean = {n: _mean([place[m] for m in near[n]], place[n]) for n in row}
             row.sort(key=mean.__getitem__)
-            for rank, node in enumerate(row):
-                place[node] = (rank + 0.5) / len(row)
+            number(row)
         if len(layer) <= _MOST_WAYPOINTS:
             _swap_neighbours(order, before, after, place)
         crossings = _crossings(order, after, place)
@@ -431,14 +437,6 @@ def _swap_neighbours(
             if crossings(low, high) > crossings(high, low):
                 row[rank : rank + 2] = [high, low]
                 place[low], place[high] = place[high], place[low]
-
-
-def _places(order: list[list[int]], count: int) -> list[float]:
-    place = [0.0] * count
-    for row in order:
-        for rank, node in enumerate(row):
-            place[node] = (rank + 0.5) / len(row)
-    return place
 
 
 def _crossings(order: list[list[int]], after: list[list[int]], place: list[float]) -> int:
