@@ -1,4 +1,4 @@
-"""Rules from observations: gradient, the symbolic yardstick, and the paper's free training.
+"""Rules from observations: by gradient, and by symbolic search.
 
 Other people's data come first (`learn_real.py`), then programs of our generators with fresh seeds,
 and at the end what must hold, beside what was reached.
@@ -7,8 +7,7 @@ Fact sets have sizes drawn log-uniformly from 2 to M/2. "Transitions" are all st
 a fact set to its closure, except for G4, where only the first step of each is shown. A program is
 exact when its rules are the true ones, those with needlessly large bodies aside; equivalent when
 its closures are the same for every fact set. Accuracy is the share of 1,000 fresh fact sets whose
-whole closure is right; soft accuracy, of the paper's training, the share of single atoms that the
-network itself gets right one step after those. Transitions identify a rule when some examples need
+whole closure is right. Transitions identify a rule when some examples need
 it, and no other body as short explains these and is refuted by none.
 
 In parts: python benchmarks/learn.py --only g3 --json benchmarks/results/learn.json
@@ -72,8 +71,6 @@ CASES = [
     Case("closures", "g3", 4000, 0.0, THREE),
     Case("closures", "g4", 4000, 0.0, THREE[:1], ("symbolic",)),
     Case("closures", "g1", 2000, 0.02, THREE, ("symbolic",)),
-    Case("transitions", "random", 500, 0.0, THREE, ("paper",)),
-    Case("transitions", "g1", 500, 0.0, THREE[:1], ("paper",)),
 ]
 #: The columns that say which measurement a row is.
 KEY = ("task", "program", "fact sets", "noise", "method", "seed")
@@ -122,12 +119,8 @@ def case(one: Case, method: str, seed: int) -> dict[str, Any]:
         states = states ^ (rng.random(states.shape) < one.noise)
     wall, cpu = time.perf_counter(), time.process_time()
     data: Any = {"kind": one.kind, "atoms": program.atoms, "seed": seed}
-    result: Any
-    if method == "paper":
-        result = lg.paper.train_freely(states, after, **data)
-    else:
-        noise = one.noise if closed or one.noise == 0 else "auto"
-        result = lg.fit(states, after, method=method, noise=noise, holdout=0.0, **data)
+    noise = one.noise if closed or one.noise == 0 else "auto"
+    result: Any = lg.fit(states, after, method=method, noise=noise, holdout=0.0, **data)
     certified = lg.certify(result.model, result.program).holds
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     fresh = fact_sets(program.M, 1000, np.random.default_rng(9))
@@ -141,7 +134,6 @@ def case(one: Case, method: str, seed: int) -> dict[str, Any]:
         "exact": true == found,
         "equivalent": bool(lg.equivalent(result.program, program)),
         "accuracy": float(right.all(1).mean()),
-        "soft accuracy": soft_accuracy(result.model, program, fresh) if method == "paper" else "",
         "aligned rows": lg.learning.alignment(result.model, program).precision,
         "certified": certified,
         "wall s": round(wall, 1),
@@ -153,7 +145,7 @@ def _row(one: Case, method: str, seed: int) -> dict[str, Any]:
     """The columns of every row, not filled in yet."""
     values = (one.kind, one.program, one.fact_sets, one.noise, method, seed)
     later = "true rules, identified, found, of them true, exact, equivalent, accuracy, "
-    later += "soft accuracy, aligned rows, certified, wall s, cpu s, failed"
+    later += "aligned rows, certified, wall s, cpu s, failed"
     return dict(zip(KEY, values, strict=True)) | dict.fromkeys(later.split(", "), "")
 
 
@@ -250,23 +242,6 @@ PROMISES = [
         _at_least("accuracy", 0.99),
         _least("accuracy"),
         ("symbolic",),
-    ),
-    *(
-        Promise(
-            f"transitions {name} 500 noise 0.0",
-            "the paper's: soft accuracy from .9, and no program exact",
-            lambda rows: all(
-                _number(row["soft accuracy"]) >= 0.9 and row["exact"] is False for row in rows
-            ),
-            lambda rows: "soft {:.3f}, aligned {:.3f}".format(
-                *(
-                    np.mean([_number(row[c]) for row in rows])
-                    for c in ("soft accuracy", "aligned rows")
-                )
-            ),
-            ("paper",),
-        )
-        for name in ("random", "g1")
     ),
 ]
 
@@ -370,17 +345,6 @@ def identified(
             if options == [tuple(np.searchsorted(shared, body).tolist())]:
                 found.add((head, body))
     return found
-
-
-def soft_accuracy(model: lg.LatentGamma, program: lg.Program, states: np.ndarray) -> float:
-    import torch
-
-    with torch.no_grad():
-        after = model(torch.from_numpy(states).to(model.dtype), 1) > 0.5
-    return float((after.numpy() == step(program, states)).mean())
-
-
-# ---------------------------------------------------------------------- in parts
 
 
 def main() -> int:
