@@ -901,6 +901,24 @@ def test_a_predicate_that_nothing_defines() -> None:
         ground("p(X) :- q(X).", open="q/1")
 
 
+@pytest.mark.parametrize(
+    ("condition", "total"),
+    [
+        ("X : X = 1..100000", 5000050000),
+        ("X,Y : n(X), Y = 1..3", 3000000000),
+        ("X*4,Y : n(X), e(Y), Y > 1", 4000000000),
+        ("X*K : n(X), X > 5", 3000000000),
+        ("-X,Y : n(X), e(Y)", -3000000000),
+    ],
+)
+def test_sums_beyond_32_bits_are_refused(condition: str, total: int) -> None:
+    text = "n(1000000000). e(1..3). s(K,S) :- e(K), K > 2, S = #sum {{ {} }}, S != 7."
+    with pytest.raises(lg.ParseError, match=f" is {total}"):
+        ground(text.format(condition))
+    smaller = "-X,Y : n(X), e(Y), Y != K; 5 : e(K)"
+    assert "s(3,-1999999995)" in ground(text.format(smaller)).facts
+
+
 def test_an_empty_table_is_named_in_the_warning() -> None:
     with pytest.warns(GroundingWarning) as found:
         ground("p(X) :- q(X).", facts={"q": []})

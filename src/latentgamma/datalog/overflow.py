@@ -1,14 +1,15 @@
 """Whether clingo's arithmetic stayed within 32 bits.
 
 Clingo computes with 32 bits and wraps without a word. After grounding, every operation is evaluated
-once more with Python's integers, on the ranges of the values that occur. If no operation can leave
-the 32 bits on these ranges, none did. Otherwise the rule in question is grounded once more to list
+once more with Python's integers, on the range of all integers that occur. If no operation can leave
+the 32 bits on this range, none did. Otherwise the rule in question is grounded once more to list
 the values of its variables, and its operations are evaluated on each.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
@@ -19,6 +20,7 @@ from latentgamma.datalog.source import (
     Signature,
     Source,
     arguments_of,
+    atom_text,
     signature,
     walk,
 )
@@ -59,32 +61,14 @@ class _Scope(NamedTuple):
 
 
 @dataclass
-class _Column:
-    """What is known of the integers in one place of a predicate."""
-
-    atoms: int = 0
-    low: int = MOST
-    high: int = LEAST
-    #: The sums of the integers above zero, and below.
-    gain: int = 0
-    loss: int = 0
-
-    def add(self, value: int) -> None:
-        self.low, self.high = min(self.low, value), max(self.high, value)
-        self.gain += max(value, 0)
-        self.loss += min(value, 0)
-
-    @property
-    def range(self) -> Range:
-        return (self.low, self.high) if self.low <= self.high else None
-
-
-@dataclass
 class _Arithmetic:
     """The evaluation of terms with integers of any size."""
 
     constants: dict[str, Any]
-    columns: dict[tuple[Signature, int], _Column] = field(default_factory=dict)
+    #: The range of all integers that are arguments of atoms.
+    occurring: Range = None
+    #: How many atoms each predicate has.
+    atoms: Counter[Signature] = field(default_factory=Counter)
 
     def value(self, term: Any, values: Ranges, excess: list[_Excess]) -> Range:
         """Return the range of a term; operations that may not fit are added to `excess`."""
@@ -124,35 +108,22 @@ class _Arithmetic:
         values = dict(known)
         for literal in literals:
             if _is_atom(literal) and literal.sign == 0:
-                self._bind(literal.atom, values, known, excess)
+                for term in _terms(literal.atom):
+                    for name, found in self._solve(term, self.occurring, known, excess).items():
+                        values[name] = _union([values.get(name), found])
         compared = [n for n in literals if _is_kind(n, "Comparison") and not n.sign]
         for _ in range(len(compared) + 1):
             for node in literals:
                 if _is_kind(node, "BodyAggregate") and not node.sign:
                     guard = node.atom.left_guard
-                    if guard and guard.comparison == 5 and guard.term.ast_type.name == "Variable":
+                    if guard and guard.comparison == _EQ and guard.term.ast_type.name == "Variable":
                         values.setdefault(guard.term.name, self.total(node.atom, values))
             for left, operator, right in _comparisons(compared):
-                for term, sign, other in (
-                    (left, operator, right),
-                    (right, _MIRRORED[operator], left),
-                ):
-                    found = self.value(other, values, [])
-                    if sign == _EQ and _variables(other) <= values.keys():
+                for term, other in ((left, right), (right, left)):
+                    if operator == _EQ and _variables(other) <= values.keys():
+                        found = self.value(other, values, [])
                         values.update(self._solve(term, found, values, excess))
-                    _narrow(term, sign, found, other, values)
         return values
-
-    def _bind(self, atom: Any, values: Ranges, known: Ranges, excess: list[_Excess]) -> None:
-        """Add the ranges that the arguments of an atom give to variables."""
-        members = atom.symbol.arguments if atom.symbol.ast_type.name == "Pool" else [atom.symbol]
-        # A variable has a value from each atom, but from only one member of a pool.
-        join = _both if len(members) == 1 else lambda one, other: _union([one, other])
-        for member in members:
-            for place, term in enumerate(member.arguments):
-                column = self.columns.get((signature(atom), place), _Column())
-                for name, found in self._solve(term, column.range, known, excess).items():
-                    values[name] = join(values[name], found) if name in values else found
 
     def _solve(self, term: Any, found: Range, bound: Ranges, excess: list[_Excess]) -> Ranges:
         """Return the unbound variable of a term, and its range if the term has these values."""
@@ -169,34 +140,24 @@ class _Arithmetic:
         """Return the range of an aggregate; that of a sum need not fit."""
         function = int(aggregate.function)
         ranges: list[Range] = []
-        low = high = count = 0
+        low = high = 0
         for element in aggregate.elements:
             inner = self.values(element.condition, values, [])
-            atoms = 1
-            columns = []
-            for literal in element.condition:
-                if _is_atom(literal) and literal.sign == 0:
-                    arguments = getattr(literal.atom.symbol, "arguments", ())
-                    own = [
-                        self.columns.get((signature(literal.atom), n), _Column())
-                        for n in range(len(arguments))
-                    ]
-                    atoms *= own[0].atoms if own else 1
-                    columns += list(zip(arguments, own, strict=True))
-            count += atoms
             weight = self.value(element.terms[0], inner, []) if element.terms else None
             ranges.append(weight)
             if weight is None:
                 continue
-            name = getattr(element.terms[0], "name", None)
-            sums = [c for term, c in columns if getattr(term, "name", "") == name]
-            if name and len(columns) and len(sums) == 1 and atoms == sums[0].atoms:
-                low, high = low + sums[0].loss, high + sums[0].gain
-            else:
-                low += min(0, weight[0]) * atoms
-                high += max(0, weight[1]) * atoms
+            most = 1  # how many there are of this element
+            for literal in element.condition:
+                if _is_atom(literal) and literal.sign == 0:
+                    most *= self.atoms[signature(literal.atom)]
+                for interval in (n for n in walk(literal) if n.ast_type.name == "Interval"):
+                    ends = self.value(interval, inner, [])
+                    most *= 1 if ends is None else ends[1] - ends[0] + 1
+            low += min(0, weight[0]) * most
+            high += max(0, weight[1]) * most
         if function == 0:
-            return 0, min(count, MOST)
+            return 0, MOST
         return (low if function == 1 else 0, high) if function in {1, 2} else _union(ranges)
 
 
@@ -213,38 +174,47 @@ def check_arithmetic(
     scopes = [scope for rule in source.rules for scope in _scopes(rule)]
     if not scopes:
         return None
-    wanted = {
-        signature(node)
-        for scope in scopes
-        for part in (*scope.literals, *([] if scope.total is None else [scope.total]))
-        for node in walk(part)
-        if node.ast_type.name == "SymbolicAtom"
+    parts = [
+        *(n for scope in scopes for n in scope.literals),
+        *(s.total for s in scopes if s.total),
+    ]
+    used = {
+        signature(n)[0] for part in parts for n in walk(part) if n.ast_type.name == "SymbolicAtom"
     }
-    _collect(arithmetic, _atoms(output), wanted)
+    for atom in _atoms(output):
+        if atom.partition("(")[0] not in used:
+            continue
+        name, arguments = arguments_of(atom)
+        arithmetic.atoms[name, len(arguments)] += 1
+        integers = [int(argument) for argument in arguments if _integer(argument)]
+        if integers:
+            ends = min(integers), max(integers)
+            arithmetic.occurring = _union([arithmetic.occurring, ends])
     suspects = [scope for scope in scopes if _excess(arithmetic, scope, {})]
     if not suspects:
         return None
     lines: list[str] = []
-    checks: list[tuple[_Scope, list[tuple[str, list[str]]]]] = []
+    checks: list[tuple[_Scope, list[str], list[str]]] = []  # with variables, and names of atoms
     for scope in suspects:
-        listed = []
-        for names, body in _check_rules(scope):
-            name = f"{_CHECK}{len(lines)}"
-            arguments = f"({','.join(names)})" if names else ""
-            lines.append(f"{name}{arguments}{' :- ' * bool(body)}{'; '.join(body)}.\n")
-            listed.append((name, names))
-        checks.append((scope, listed))
+        body, bound = _binding_literals(scope)
+        variables, names = sorted(bound), []
+        elements = [None] if scope.total is None else scope.total.elements
+        for element in elements:
+            names.append(f"{_CHECK}{len(lines)}")
+            more = [] if element is None else [str(term) for term in element.terms]
+            conditions = [] if element is None else [str(literal) for literal in element.condition]
+            head = atom_text(names[-1], [*variables, *more])
+            literals = "; ".join([*body, *conditions])
+            lines.append(f"{head}{' :- ' * bool(literals)}{literals}.\n")
+        checks.append((scope, variables, names))
     rows: dict[str, list[list[str]]] = {}
     for atom in _atoms(ground_more("".join(lines))):
         if atom.startswith(_CHECK):
             name, values = arguments_of(atom)
             rows.setdefault(name, []).append(values)
-    for scope, listed in checks:
-        bindings = [
-            [dict(zip(names, row, strict=True)) for row in rows.get(name, ())]
-            for name, names in listed
-        ]
-        error = _first_excess(arithmetic, source, scope, bindings)
+    for scope, variables, names in checks:
+        found = [row for name in names for row in rows.get(name, ())]
+        error = _first_excess(arithmetic, source, scope, variables, found)
         if error is not None:
             return error
     return None
@@ -314,14 +284,17 @@ def _is_excluded(
     return False
 
 
-def _check_rules(scope: _Scope) -> Iterator[tuple[list[str], list[str]]]:
-    """Yield the variables of a scope, and the literals that bind them without computing anything.
+def _binding_literals(scope: _Scope) -> tuple[list[str], set[str]]:
+    """Return literals that bind variables of a scope, and these variables.
 
-    There is one such rule, or for a sum one for each of its elements.
+    Nothing is computed in them, so that no value has been wrapped. The elements of a sum are listed
+    after every operation has been checked: there literals may compute.
     """
     body = [n for n in scope.literals if _is_atom(n) and n.sign == 0]
     bound = {name for n in body for name in _variables(n)}
-    rest = [n for n in scope.literals if n not in body and not _computes(n)]
+    rest = [
+        n for n in scope.literals if n not in body and (scope.total is not None or not _computes(n))
+    ]
     outer = {
         name for n in scope.literals for name in _variables(n) if not _is_kind(n, "BodyAggregate")
     }
@@ -337,52 +310,35 @@ def _check_rules(scope: _Scope) -> Iterator[tuple[list[str], list[str]]]:
                 rest.remove(literal)
                 break
         else:
-            break
-    elements = [[]] if scope.total is None else [list(e.condition) for e in scope.total.elements]
-    for conditions in elements:
-        kept = [n for n in conditions if not _computes(n) or (_is_atom(n) and n.sign == 0)]
-        inner = {name for n in kept if _is_atom(n) and n.sign == 0 for name in _variables(n)}
-        yield sorted(bound | inner), [str(literal) for literal in (*body, *kept)]
+            return [str(literal) for literal in body], bound
 
 
 def _first_excess(
-    arithmetic: _Arithmetic, source: Source, scope: _Scope, bindings: list[list[Binding]]
+    arithmetic: _Arithmetic,
+    source: Source,
+    scope: _Scope,
+    variables: list[str],
+    rows: list[list[str]],
 ) -> ParseError | None:
-    if scope.total is not None:
-        return _sums(arithmetic, source, scope, bindings)
-    for binding in bindings[0]:
-        excess = _excess(arithmetic, scope, _points(binding))
-        if excess:
-            return _error(source, excess[0], binding)
-    return None
-
-
-def _sums(
-    arithmetic: _Arithmetic, source: Source, scope: _Scope, bindings: list[list[Binding]]
-) -> ParseError | None:
-    """Return the error of a sum that does not fit, for some values of the variables around it."""
-    groups: dict[tuple[tuple[str, str], ...], dict[tuple[str, ...], int]] = {}
-    outer = {name for n in scope.literals for name in _variables(n)}
-    for element, rows in zip(scope.total.elements, bindings, strict=True):
-        for binding in rows:
-            known = _points(binding)
-            literals = [*scope.literals, *element.condition]
-            values = arithmetic.values(literals, known, [])
-            weight = arithmetic.value(element.terms[0], values, [])
-            if weight is None or _is_excluded(arithmetic, literals, values, []):
-                continue
-            if int(scope.total.function) == 2 and weight[0] < 0:
-                continue
-            group = tuple((name, value) for name, value in binding.items() if name in outer)
-            row = tuple(
-                binding.get(getattr(term, "name", ""), str(arithmetic.value(term, values, [])))
-                for term in element.terms
-            )
-            groups.setdefault(group, {})[row] = weight[0]
-    for group, terms in groups.items():
-        total = sum(terms.values())
+    """Return the error of an operation or a sum that does not fit, for values of the variables."""
+    if scope.total is None:
+        for row in rows:
+            binding = dict(zip(variables, row, strict=True))
+            excess = _excess(arithmetic, scope, _points(binding))
+            if excess:
+                return _error(source, excess[0], binding)
+        return None
+    # The rows of a sum have the values of the variables around it, then the terms of an element.
+    groups: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
+    for row in rows:
+        outer, element = row[: len(variables)], row[len(variables) :]
+        groups.setdefault(tuple(outer), set()).add(tuple(element))
+    for group, elements in groups.items():
+        weights = [int(element[0]) for element in elements if _integer(element[0])]
+        total = sum(w for w in weights if int(scope.total.function) == 1 or w > 0)
         if not LEAST <= total <= MOST:
-            return _error(source, _Excess(scope.total, (total, total)), dict(group))
+            binding = dict(zip(variables, group, strict=True))
+            return _error(source, _Excess(scope.total, (total, total)), binding)
     return None
 
 
@@ -452,22 +408,6 @@ def _comparisons(literals: Iterable[Any]) -> Iterator[tuple[Any, int, Any]]:
 
 
 _GT, _LT, _LE, _GE, _NE, _EQ = range(6)
-_MIRRORED = {_GT: _LT, _LT: _GT, _LE: _GE, _GE: _LE, _NE: _NE, _EQ: _EQ}
-
-
-def _narrow(term: Any, operator: int, other: Range, written: Any, values: Ranges) -> None:
-    """Cut the range of a variable by a comparison with what needs no computation."""
-    if term.ast_type.name != "Variable" or term.name == "_":
-        return
-    own = values.get(term.name)
-    if own is None or other is None or operator == _NE or _computes(written):
-        return
-    low, high = own
-    if operator in {_LT, _LE, _EQ}:
-        high = min(high, other[1] - (operator == _LT))
-    if operator in {_GT, _GE, _EQ}:
-        low = max(low, other[0] + (operator == _GT))
-    values[term.name] = (low, high) if low <= high else None
 
 
 def _never(left: Range, operator: int, right: Range) -> bool:
@@ -516,13 +456,6 @@ def _union(ranges: Iterable[Range]) -> Range:
     return (min(a for a, _ in known), max(b for _, b in known)) if known else None
 
 
-def _both(one: Range, other: Range) -> Range:
-    if one is None or other is None:
-        return None
-    low, high = max(one[0], other[0]), min(one[1], other[1])
-    return (low, high) if low <= high else None
-
-
 def _unary(operator: int, a: tuple[int, int]) -> Range:
     ends = [{0: -x, 1: ~x, 2: abs(x)}[operator] for x in a]
     low = 0 if operator == 2 and a[0] <= 0 <= a[1] else min(ends)
@@ -565,17 +498,3 @@ def _points(binding: Binding) -> Ranges:
 def _atoms(output: Output) -> Iterator[str]:
     yield from output.facts
     yield from output.names.values()
-
-
-def _collect(arithmetic: _Arithmetic, atoms: Iterable[str], wanted: set[Signature]) -> None:
-    """Read the integers in the atoms of some predicates."""
-    names = {name for name, _ in wanted}
-    for atom in atoms:
-        if atom.partition("(")[0] not in names:
-            continue
-        name, arguments = arguments_of(atom)
-        for place, argument in enumerate(arguments):
-            column = arithmetic.columns.setdefault(((name, len(arguments)), place), _Column())
-            column.atoms += 1
-            if _integer(argument):
-                column.add(int(argument))
