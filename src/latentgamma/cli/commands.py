@@ -27,8 +27,8 @@ from latentgamma.cli.console import (
     write_output,
 )
 from latentgamma.cli.formatting import (
+    MOST_ROWS,
     RunValues,
-    rows_to_show,
     show_certificate,
     show_closure,
     show_proof,
@@ -720,8 +720,10 @@ def _gradients(
     if kind is None:
         return {}
     from latentgamma.paper.gradients import gradient_report
+    from latentgamma.plot.charts import rows_to_show
 
-    rows = rows_to_show(trajectory.states.double().numpy(), trajectory.crossing.numpy())
+    states, crossing = trajectory.states.double().numpy(), trajectory.crossing.numpy()
+    rows = rows_to_show(states, crossing, MOST_ROWS, MOST_ROWS)
     atoms = [model.program.atoms[i] for i in rows] if model.program else []
     with working("computing gradients"):
         report = gradient_report(model, facts, steps=trajectory.steps, atoms=atoms)

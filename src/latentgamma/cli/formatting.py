@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 #: A terminal shows at most this many names or rules; a pipe gets all of them.
 _MOST_NAMES = 400
 #: The table of a run has at most this many rows.
-_MOST_ROWS = 40
+MOST_ROWS = 40
 
 # ---- Closures and proofs
 
@@ -177,23 +177,11 @@ class RunValues(NamedTuple):
         return document
 
 
-def rows_to_show(
-    states: npt.NDArray[np.float64], crossing: npt.NDArray[np.int64]
-) -> npt.NDArray[np.int64]:
-    """Return indices of the atoms to show, in the order in which they exceed one half.
-
-    Where there are too many, atoms that keep their value are left out.
-    """
-    order = np.argsort(np.where(crossing < 0, len(states), crossing), kind="stable")
-    if len(order) > _MOST_ROWS:
-        moving = np.ptp(states, axis=0)[order] > 1e-3
-        order = order[moving] if moving.any() else order
-    return order[:_MOST_ROWS]
-
-
 def show_run(screen: Screen, run: RunValues) -> None:
     """Print the value of each atom at each step; * marks the first step above one half."""
-    rows = rows_to_show(run.states, run.crossing)
+    from latentgamma.plot.charts import rows_to_show
+
+    rows = rows_to_show(run.states, run.crossing, MOST_ROWS, MOST_ROWS)
     names = [shortened(quote(run.program.atoms[i]), 32) for i in rows]
     width = screen.console.width if screen.terminal else 160
     used = max(map(len, names), default=4) + 12 + 12 * bool(run.gradient)

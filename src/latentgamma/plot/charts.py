@@ -257,7 +257,6 @@ def trajectory(
     path: OutputPath = None,
     *,
     names: Sequence[str] | None = None,
-    size: tuple[float, float] | None = None,
 ) -> Figure:
     """Return a heat map of the values of the atoms at every step.
 
@@ -274,7 +273,6 @@ def trajectory(
         trajectory: the trajectory of a single state, not of a batch.
         path: the file to save the picture to, with the suffix of a picture format, or None.
         names: the atoms to show, in this order; by default those of the program.
-        size: the width and height in inches; by default what the names need.
 
     Returns:
         The matplotlib figure.
@@ -290,26 +288,29 @@ def trajectory(
         )
     program = trajectory.program
     atoms = [f"a{i}" for i in range(states.shape[1])] if program is None else list(program.atoms)
-    above = states > 0.5
-    crossing = np.where(above.any(0), above.argmax(0), len(states))  # (M,)
+    crossing = trajectory.crossing.cpu().numpy()
     if names is None:
-        rows = _rows_to_show(states, crossing)
+        rows = rows_to_show(states, crossing, _LABELLED_ROWS, _MOST_ROWS)
     else:
         index = {name: i for i, name in enumerate(atoms)}
         if unknown := [name for name in names if name not in index]:
             raise unknown_atoms(unknown, atoms, what="names")
         rows = np.array([index[name] for name in names], dtype=np.int64)
-    return save_figure(_draw(states, crossing, rows, atoms, size), path)
+    return save_figure(_draw(states, crossing, rows, atoms), path)
 
 
-def _rows_to_show(
-    states: npt.NDArray[np.float64], crossing: npt.NDArray[np.int64]
+def rows_to_show(
+    states: npt.NDArray[np.float64], crossing: npt.NDArray[np.int64], few: int, most: int
 ) -> npt.NDArray[np.int64]:
-    rows = np.argsort(crossing, kind="stable")
-    if len(rows) > _LABELLED_ROWS:
+    """Return up to `most` atoms in the order in which they exceed one half.
+
+    Where there are more than `few`, those that keep their value are left out.
+    """
+    rows = np.argsort(np.where(crossing < 0, len(states), crossing), kind="stable")
+    if len(rows) > few:
         moving = np.ptp(states, axis=0)[rows] > 1e-3
         rows = rows[moving] if moving.any() else rows
-    return rows[:_MOST_ROWS]
+    return rows[:most]
 
 
 def _draw(
@@ -317,17 +318,14 @@ def _draw(
     crossing: npt.NDArray[np.int64],
     rows: npt.NDArray[np.int64],
     atoms: list[str],
-    size: tuple[float, float] | None,
 ) -> Figure:
     steps = len(states) - 1
     labelled = len(rows) <= _LABELLED_ROWS
-    if size is not None:
-        labelled = labelled and _ROW * len(rows) <= size[1] - 1.2
     labels = [short_name(atoms[i]) for i in rows]
     wide = float(np.clip(0.34 * (steps + 1), 3.0, 9.0)) + 1.4
     tall = max(_ROW * len(rows), 0.5) + 1.2 if labelled else 7.2
-    figure, axes = new_axes(*(size or (wide, tall)))
-    if labelled and size is None:
+    figure, axes = new_axes(wide, tall)
+    if labelled:
         longest = max((text_width(text) for text in labels), default=0.0)
         figure.set_size_inches(wide + longest, tall)
     from matplotlib.colors import LinearSegmentedColormap, to_rgb
@@ -342,7 +340,7 @@ def _draw(
         interpolation="nearest" if stride == 1 else "auto",
         extent=(-0.5, steps + 0.5, max(len(rows), 1) - 0.5, -0.5),
     )  # fmt: skip
-    marks = np.array([(crossing[i], r) for r, i in enumerate(rows) if crossing[i] <= steps])
+    marks = np.array([(crossing[i], r) for r, i in enumerate(rows) if crossing[i] >= 0])
     if len(marks):
         axes.vlines(marks[:, 0] - 0.5, marks[:, 1] - 0.5, marks[:, 1] + 0.5, colors=ORANGE,
                     linewidth=2.4 if labelled else 1.0, clip_on=False)  # fmt: skip
