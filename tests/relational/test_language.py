@@ -430,6 +430,42 @@ def test_lists_that_are_reached_late_are_built_as_well(tmp_path: Path) -> None:
     assert result.rules == ("f(X,Y) :- head(X,Z), cons(Z,X,U), cons(Z,U,V), cons(Z,V,Y).",)
 
 
+BUILT_BIAS = """
+    enable_recursion. max_vars(6). max_body(5). max_clauses(3). head_pred(f,2). body_pred(empty,1).
+    body_pred(head,2). body_pred(tail,2). body_pred(even,1). body_pred(odd,1). body_pred(cons,3). body_pred(put_last,3).
+    type(f,(list,list)). type(empty,(list,)). type(head,(list,element)). type(tail,(list,list)).
+    type(even,(element,)). type(odd,(element,)). type(cons,(element,list,list)). type(put_last,(list,element,list)).
+    direction(f,(in,out)). direction(empty,(out,)). direction(head,(in,out)). direction(tail,(in,out)).
+    direction(even,(in,)). direction(odd,(in,)). direction(cons,(in,in,out)). direction(put_last,(in,in,out)).
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("examples", "rules"),
+    [
+        ("pos(f([1,2,3],[3,2,1])). pos(f(['A',b],[b,'A'])). pos(f([],[])). neg(f([1,2],[1,2])). neg(f([1],[])).",
+         "f(X,Y) :- empty(X), empty(Y). f(X,Y) :- head(X,Z), tail(X,U), f(U,V), put_last(V,Z,Y)."),
+        ("pos(f([4,1,2],[4,2])). pos(f([6],[6])). pos(f([],[])). neg(f([1,2],[1,2])). neg(f([6],[])). neg(f([1],[1])).",
+         "f(X,Y) :- empty(X), empty(Y). f(X,Y) :- head(X,Z), odd(Z), tail(X,U), f(U,Y)."
+         " f(X,Y) :- head(X,Z), even(Z), tail(X,U), f(U,V), cons(Z,V,Y)."),
+    ],
+    ids=["reverse", "filter"],
+)  # fmt: skip
+def test_recursive_rules_may_build_lists_that_no_example_has(tmp_path, examples, rules) -> None:
+    """Each literal follows those that give its inputs a value, as Prolog needs it."""
+    background = """
+        empty([]). head([H|_],H). tail([_|T],T). even(A) :- integer(A), 0 is A mod 2. odd(A) :- integer(A), 1 is A mod 2.
+        cons(H,T,[H|T]). put_last(L,X,R) :- append(L,[X],R).
+    """
+    found = read_popper(write(tmp_path, background, BUILT_BIAS, examples))
+    options = {**found.options, "work_limit": 80_000_000, "alternatives": 0}
+    result = lg.relational.fit(found.background, found.positive, found.negative, **options)
+    assert " ".join(result.rules) == rules
+    assert result.complete
+    assert result.certificate.holds
+
+
 def test_a_predicate_with_a_fact_and_a_rule_on_lists_is_evaluated(tmp_path: Path) -> None:
     background = "size([],0). size([_|T],N) :- size(T,M), N is M+1. :- table size/2."
     bias = "head_pred(f,1). body_pred(size,2). type(f,(list,)). type(size,(list,int)). direction(size,(in,out))."

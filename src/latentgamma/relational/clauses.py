@@ -129,14 +129,16 @@ def clause_bits(clause: Clause, predicates: int) -> float:
     return 1.0 + sum(predicate + len(literal) * variables for _, literal in clause.body)
 
 
-def clause_text(clause: Clause, names: Sequence[str]) -> str:
+def clause_text(clause: Clause, names: Sequence[str], inputs: Sequence[Sequence[bool]] = ()) -> str:
     """Return the clause as Datalog; variables get letters in the order in which they occur.
+
+    `inputs` are those of each predicate: literals follow the ones that give their inputs a value.
 
     >>> clause_text(Clause(0, 2, ((1, (0, 2)), (1, (2, 1)))), ["grandparent", "parent"])
     'grandparent(X,Y) :- parent(X,Z), parent(Z,Y).'
     """
     last = {number for number, name in enumerate(names) if _is_test(name)}
-    ordered = readable_order(clause, last)
+    ordered = readable_order(clause, last, inputs)
     letters: dict[int, str] = {}
     for variable in [*range(clause.arity), *(v for _, literal in clause.body for v in literal)]:
         letters.setdefault(variable, _letter(len(letters)))
@@ -150,23 +152,36 @@ def _is_test(name: str) -> bool:
     return " " in name
 
 
-def readable_order(clause: Clause, last: Iterable[int] = ()) -> list[Literal]:
+def readable_order(
+    clause: Clause, last: Iterable[int] = (), inputs: Sequence[Sequence[bool]] = ()
+) -> list[Literal]:
     """Return the literals so that each shares a variable with the head or an earlier one.
 
-    Literals of the predicates in `last` come after others that have their variables.
+    Literals of the predicates in `last` come after others that have their variables, and every
+    literal after those that give its `inputs` a value.
     """
     last = frozenset(last)
     left = list(clause.body)
     known = {0} if clause.arity else set()
+    given = {v for v, needed in enumerate(inputs[clause.head] if inputs else ()) if needed}
+    given = given or set(range(clause.arity))
     done: list[Literal] = []
+
+    def is_ready(literal: Literal) -> bool:
+        number, arguments = literal
+        ways = inputs[number] if inputs else (False,) * len(arguments)
+        needs = {v for v, needed in zip(arguments, ways, strict=True) if needed}
+        return needs <= given and (number not in last or known >= set(arguments))
+
     while left:
-        ready = [one for one in left if one[0] not in last or known >= set(one[1])]
+        ready = list(filter(is_ready, left))
         linked = [literal for literal in ready or left if known & set(literal[1])]
         linked.sort(key=lambda literal: (literal[0] == clause.head, -len(known & {*literal[1]})))
         chosen = linked[0] if linked else (ready or left)[0]
         left.remove(chosen)
         done.append(chosen)
         known |= set(chosen[1])
+        given |= set(chosen[1])
     return done
 
 

@@ -9,17 +9,45 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, replace
 from typing import Any, Literal
 
+import numpy as np
+
 from latentgamma._arguments import one_of, real_number, whole_number, wrong
 from latentgamma._checkpoint import Compute, Journal, compute_now
 from latentgamma._version import __version__
 from latentgamma.datalog.grounding import require_clingo
 from latentgamma.errors import ArgumentError
-from latentgamma.relational.budget import ROWS_OF_A_SECOND, Budget
+from latentgamma.relational.budget import ROWS_OF_A_SECOND, Budget, OutOfBudget
+from latentgamma.relational.clauses import (
+    Clause,
+    Hypotheses,
+    TooManyRows,
+    canonical,
+    clause_bits,
+    instances,
+)
+from latentgamma.relational.functions import Functions
 from latentgamma.relational.noisy import gradient_search, noisy_search
-from latentgamma.relational.popper import read_prolog
-from latentgamma.relational.problem import COMPARISONS, Language, Problem, read_problem
+from latentgamma.relational.popper import find_recursive_rules, read_prolog
+from latentgamma.relational.problem import (
+    COMPARISONS,
+    FACT,
+    POSSIBLE,
+    Language,
+    Problem,
+    Relation,
+    encode,
+    read_facts,
+    read_problem,
+)
 from latentgamma.relational.result import Kind, RelationalResult, SearchStep, build_result
-from latentgamma.relational.search import Found, Report, SearchOptions, leaves_variables_out, search
+from latentgamma.relational.search import (
+    Choice,
+    Found,
+    Report,
+    SearchOptions,
+    leaves_variables_out,
+    search,
+)
 
 Method = Literal["auto", "search", "gradient"]
 #: The fraction of the time to explain every example, less if there are positive ones only; and of the
@@ -27,6 +55,9 @@ Method = Literal["auto", "search", "gradient"]
 _EXACT_FRACTION, _ALONE_FRACTION, _PARTIAL_FRACTION = 0.8, 0.5, 0.7
 #: Positive examples that each rule of a closed world explains, if nobody said that it is closed.
 _EXAMPLES_OF_A_RULE = 2
+#: The fraction of the time to run recursive rules, the largest number of them, and rows for a shorter
+#: program once some are found.
+_RUN_FRACTION, _RULES_THAT_RUN, _AFTER_RUN_ROWS = 0.3, 3, 2 * ROWS_OF_A_SECOND
 #: Work to find out whether an option would help.
 _ADVICE_ROWS = 2 * ROWS_OF_A_SECOND
 #: Rows for bodies of more variables, if no program was found.
@@ -48,6 +79,7 @@ def fit(
     comparisons: bool | Iterable[str] = False,
     closed_world: bool | None = None,
     ground_lists: int | None = None,
+    definitions: str | None = None,
     invent: int = 0,
     recursive: bool = True,
     max_body: int = 6,
@@ -91,6 +123,9 @@ def fit(
         ground_lists: reads the background as Prolog, and evaluates its predicates for the terms that the
             examples reach; lists that they build have at most this many items. Examples hold terms, such
             as `("last", "[1,2,3]", 3)`.
+        definitions: Prolog clauses of background predicates that have `directions`, as `read_popper`
+            returns them: recursive rules are then also sought by running them, so that they may
+            build terms that the background does not hold. With `ground_lists` it is the background.
         invent: the largest number of invented predicates, at most 2; with wrong labels at most 1.
         recursive: whether rules may use the targets.
         max_body: the largest number of literals in a body.
@@ -138,11 +173,13 @@ def fit(
     if ground_lists is not None:
         files = read_prolog(background, positive, negative, ground_lists, types, directions)
         background, positive, negative = files.background, files.positive, files.negative
-        unused = files.unused
+        definitions, unused = files.options["definitions"], files.unused
 
-    def read(language: Language, *, apart: bool = True) -> Problem:
+    def read(
+        language: Language, *, apart: bool = True, facts: Mapping[str, Any] | None = None
+    ) -> Problem:
         return read_problem(
-            background,
+            background if facts is None else facts,
             positive,
             negative,
             target,
@@ -150,6 +187,22 @@ def fit(
             language=language,
             apart=apart,
         )
+
+    def run_rules(phase: Budget) -> tuple[Problem, Found] | None:
+        """Return recursive rules that were found by running them, with the facts that they use."""
+        if definitions is None or not recursive or negative is None or not directions:
+            return None
+        examples = (_rows(positive, "positive"), _rows(negative, "negative"))
+        limits = (max_body, max_variables, max_clauses or _RULES_THAT_RUN)
+        made = find_recursive_rules(definitions, examples, types, directions, limits, phase)
+        if made is None:
+            return None
+        facts = read_facts(background, "background")
+        for name, rows in made.facts.items():
+            facts[name] = list(dict.fromkeys([*facts.get(name, []), *rows]))
+        more = read(language, facts={f"{name}/{arity}": r for (name, arity), r in facts.items()})
+        found = _candidates_that_run(more, made, phase)
+        return None if found is None else (more, found)
 
     problem = read(language)
     widest = max(target.arity for target in problem.targets)
@@ -187,7 +240,9 @@ def fit(
             found = search(problem, options, phase, report) if problem.apart else Found()
             if not found.choices or (alone and not _is_plausible(problem, found)):
                 problem = read(language, apart=False) if problem.apart else problem
-                found, kind = _clean(problem, options, alone, closed_world, budget, report, compute)
+                problem, found, kind = _clean(
+                    problem, options, alone, closed_world, budget, report, compute, run_rules
+                )
         if kind is not Kind.CLEAN or not found.choices:
             bits = found.choices[0].bits if found.choices else math.inf
             advice = _helpful_option(read, language, problem, options, bits, budget)
@@ -213,35 +268,84 @@ def _clean(
     budget: Budget,
     report: Report,
     compute: Compute,
-) -> tuple[Found, Kind]:
+    run_rules: Callable[[Budget], tuple[Problem, Found] | None],
+) -> tuple[Problem, Found, Kind]:
     """Return a program for labels that are all right, else the best for most of them.
 
-    `alone` is whether positive examples are all there is to learn from.
+    `alone` is whether positive examples are all there is to learn from. The problem that is returned
+    has the facts that the program needs.
     """
     found = Found(relations=list(problem.relations))
     if closed_world is not False or not alone:
-        phase = budget.part(fraction=_ALONE_FRACTION if alone else _EXACT_FRACTION)
+        made = run_rules(budget.part(fraction=_RUN_FRACTION, optional=True))
+        rows = math.inf
+        if made is not None:
+            report("recursive rules that were run", len(made[1].candidates), 1.0)
+            rows = _AFTER_RUN_ROWS
+        fraction = _ALONE_FRACTION if alone else _EXACT_FRACTION
+        phase = budget.part(rows=rows, fraction=fraction)
         found = search(problem, options, phase, report, compute)
+        if made is not None:
+            bits = made[1].choices[0].bits
+            if not found.choices or found.choices[0].bits > bits + 1e-6:
+                return *made, Kind.CLEAN
         if found.choices and (not alone or _is_plausible(problem, found)):
-            return found, Kind.CLEAN
+            return problem, found, Kind.CLEAN
         if not found.choices and leaves_variables_out(problem, options) and not phase.stops():
             # Two literals of a wide predicate may need more variables than were tried.
             more = replace(options, all_variables=True)
             wide = search(problem, more, phase.part(rows=_MORE_VARIABLES_ROWS), report)
             if wide.choices and (not alone or _is_plausible(problem, wide)):
-                return replace(wide, shortest=False), Kind.CLEAN
+                return problem, replace(wide, shortest=False), Kind.CLEAN
     one_left = replace(options, invent=min(options.invent, 1))
     phase = budget.part(fraction=_PARTIAL_FRACTION)
     if alone:
         other, _ = noisy_search(problem, one_left, None, phase, report, positives_only=True)
         if other.choices or not found.choices:
-            return other, Kind.POSITIVE
-        return found, Kind.CLEAN
+            return problem, other, Kind.POSITIVE
+        return problem, found, Kind.CLEAN
     other, _ = noisy_search(problem, one_left, None, phase, report, more=found.candidates)
     if not other.choices:
-        return found, Kind.CLEAN
+        return problem, found, Kind.CLEAN
     other.excluded = found.excluded
-    return other, Kind.PARTIAL
+    return problem, other, Kind.PARTIAL
+
+
+def _rows(examples: Any, what: str) -> list[tuple[str, ...]]:
+    return [(name, *row) for (name, _), rows in read_facts(examples, what).items() for row in rows]
+
+
+def _candidates_that_run(problem: Problem, made: Functions, budget: Budget) -> Found | None:
+    """Return rules that were run as a choice; None if they do not explain the examples after all."""
+    (target,) = problem.targets
+    n = len(problem.constants)
+    of_cell = {cell: number for number, cell in enumerate(problem.constants)}
+    rows = np.array([[of_cell[cell] for cell in row] for row in made.atoms], np.int64)
+    known = np.isin(encode(list(rows.T), n, len(rows)), target.positive)
+    truth = np.where(known, FACT, POSSIBLE).astype(np.uint8)
+    relations = list(problem.relations)
+    inputs = problem.inputs[target.relation]
+    relations[target.relation] = Relation(target.name, rows, n, target.types, truth, inputs=inputs)
+    by_name = {(one.name, one.arity): number for number, one in enumerate(relations)}
+    candidates = []
+    for rule in made.rules:
+        body = canonical([(by_name[name], literal) for name, literal in rule], target.arity)
+        clause = Clause(target.relation, target.arity, body)
+        bits = clause_bits(clause, len(relations))
+        try:
+            one = instances(clause, bits, problem, target, relations, [target.relation], budget)
+        except (OutOfBudget, TooManyRows):
+            return None
+        if one is None:
+            return None
+        candidates.append(one)
+    hypotheses = Hypotheses(problem, candidates)
+    chosen = tuple(range(len(candidates)))
+    model = hypotheses.models([chosen])[0]
+    if not model[hypotheses.positive].all() or model[hypotheses.negative].any():
+        return None
+    choice = Choice(chosen, sum(one.bits for one in candidates), False)
+    return Found([choice], candidates, relations=relations)
 
 
 def _is_plausible(problem: Problem, found: Found) -> bool:

@@ -23,6 +23,8 @@ from latentgamma.datalog.tables import cells_of, constant
 from latentgamma.errors import DataError, LatentGammaError
 from latentgamma.logic.closure import closure
 from latentgamma.program.files import read_text
+from latentgamma.relational.budget import Budget
+from latentgamma.relational.functions import Functions, Signature, Signatures, find_functions
 from latentgamma.relational.problem import Facts, read_facts
 from latentgamma.relational.prolog import (
     Compound,
@@ -38,8 +40,6 @@ from latentgamma.relational.prolog import (
     term_text,
     variables_of,
 )
-
-Signature = tuple[str, int]
 
 _QUOTED = r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')"""
 _comment = re.compile(_QUOTED + r"|%[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -109,7 +109,8 @@ def read_popper(folder: str | os.PathLike[str], *, ground_lists: int | None = No
     bias = _Bias()
     if (where / "bias.pl").is_file():
         bias = _read_bias(where / "bias.pl", found)
-    clauses = _read_clauses(read_text(where / "bk.pl"), "bk.pl", found.unused)
+    text = read_text(where / "bk.pl")
+    clauses = _read_clauses(text, "bk.pl", found.unused)
     facts = evaluate(clauses, examples, bias.bodies or None, bias, ground_lists, found.unused)
     named = sorted(name for name in bias.constants if (name, 1) not in facts)
     if named:
@@ -119,6 +120,8 @@ def read_popper(folder: str | os.PathLike[str], *, ground_lists: int | None = No
     for name, arity in sorted(bias.bodies - set(facts) - {(name, 1) for name in named}):
         found.unused.append(f"bias.pl: body_pred {name}/{arity} has no facts in bk.pl")
     found.background = {f"{name}/{arity}": rows for (name, arity), rows in facts.items()}
+    if bias.directions and found.options["recursive"] and ground_lists != 0:
+        found.options["definitions"] = text
     if not found.background:
         raise DataError(f"{where / 'bk.pl'} has no facts that can be used")
     return found
@@ -146,27 +149,77 @@ def read_prolog(
             facts = read_facts(source, "examples")
             rows += [(name, *row) for (name, _), group in facts.items() for row in group]
         found.negative = None if negative is None else rows
-    bias = _Bias()
-    for kept, declared in ((bias.types, types), (bias.directions, directions)):
-        for name, values in (declared or {}).items():
-            kept[name.partition("/")[0].strip(), len(values)] = tuple(values)
+    bias = _declared(types, directions)
     is_path = not isinstance(background, str) or os.path.isfile(background)
     text = read_text(background) if is_path else str(background)
     examples = [_as_atom(row) for row in [*found.positive, *(found.negative or [])]]
     clauses = _read_clauses(text, "the background", found.unused)
     facts = evaluate(clauses, examples, None, bias, ground_lists, found.unused)
     found.background = {f"{name}/{arity}": rows for (name, arity), rows in facts.items()}
+    found.options["definitions"] = text
     return found
+
+
+def _declared(
+    types: Mapping[str, Sequence[str]] | None, directions: Mapping[str, Sequence[str]] | None
+) -> _Bias:
+    bias = _Bias()
+    for kept, declared in ((bias.types, types), (bias.directions, directions)):
+        for name, values in (declared or {}).items():
+            kept[name.partition("/")[0].strip(), len(values)] = tuple(values)
+    return bias
+
+
+def find_recursive_rules(
+    definitions: str,
+    examples: tuple[Sequence[tuple[str, ...]], Sequence[tuple[str, ...]]],
+    types: Mapping[str, Sequence[str]] | None,
+    directions: Mapping[str, Sequence[str]] | None,
+    limits: tuple[int, int, int],
+    budget: Budget,
+) -> Functions | None:
+    """Return recursive rules that compute the outputs of the examples; None if none were found.
+
+    Args:
+        definitions: the background as Prolog; rules use its predicates that have directions.
+        examples: positive and negative ones, each with its predicate.
+        types: of the arguments by predicate.
+        directions: of the arguments by predicate, that of the examples included.
+        limits: of literals in a body, variables in a rule, and rules.
+        budget: the work.
+    """
+    bias = _declared(types, directions)
+    names = {(row[0], len(row) - 1) for rows in examples for row in rows}
+    if len(names) != 1 or not names <= set(bias.directions):
+        return None
+    inputs = {
+        name: tuple(place for place, way in enumerate(ways) if way != "out")
+        for name, ways in bias.directions.items()
+    }
+    (target,) = names
+    if not inputs[target]:
+        return None
+    signatures = Signatures(target, {n: bias.types.get(n) or ("",) * n[1] for n in inputs}, inputs)
+    positive, negative = ([_as_atom(row).args for row in rows] for rows in examples)  # type: ignore[union-attr]
+    prolog = _read_clauses(definitions, "the background", []).prolog()
+    return find_functions(prolog, signatures, positive, negative, limits, budget)
 
 
 def _as_atom(row: Sequence[str]) -> Term:
     arguments = []
     for cell in row[1:]:
-        term: Term = cell  # a name such as Anna is not a variable
+        term: Term = cell
         with contextlib.suppress(PrologError):
-            term = read_term(cell)
-        arguments.append(cell if any(True for _ in variables_of(term)) else term)
+            term = _without_variables(read_term(cell))
+        arguments.append(term)
     return Compound(row[0], tuple(arguments))
+
+
+def _without_variables(term: Term) -> Term:
+    """Return a term of an example, in which a name such as Anna is not a variable."""
+    if isinstance(term, Compound):
+        return Compound(term.name, tuple(map(_without_variables, term.args)))
+    return term.name if isinstance(term, Variable) else term
 
 
 # ---- Reading clauses
@@ -190,6 +243,16 @@ class _Clauses:
     tables: Facts = field(default_factory=dict)
     terms: dict[Signature, list[Term]] = field(default_factory=dict)
     rules: list[Term] = field(default_factory=list)
+
+    def prolog(self) -> Prolog:
+        """Return the clauses as a program that answers queries."""
+        known = [*self.rules]
+        for name, rows in self.tables.items():
+            terms = self.terms.get(name, [])
+            seen = {tuple(map(term_text, t.args)) for t in terms if isinstance(t, Compound)}
+            known += terms
+            known += [_as_atom((name[0], *row)) for row in rows if row not in seen and row]
+        return Prolog(known)
 
 
 def _read_clauses(source: str, where: str, unused: list[str]) -> _Clauses:
@@ -514,13 +577,7 @@ class _Tabulation:
         ground_lists: int | None,
         unused: list[str],
     ) -> None:
-        known = [*clauses.rules]
-        for name, rows in clauses.tables.items():
-            terms = clauses.terms.get(name, [])
-            seen = {tuple(map(term_text, t.args)) for t in terms if isinstance(t, Compound)}
-            known += terms
-            known += [_as_atom((name[0], *row)) for row in rows if row not in seen and row]
-        self._prolog = Prolog(known)
+        self._prolog = clauses.prolog()
         self._bias, self._unused = bias, unused
         self._terms: dict[str, dict[Term, None]] = {}
         self._longest = ground_lists or 0

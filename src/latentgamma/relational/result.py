@@ -55,18 +55,19 @@ class ClauseProgram:
     clauses: tuple[Clause, ...]  # first those of the targets
     names: tuple[str, ...]  # the predicates by number
     learned: frozenset[int]  # the predicates that have clauses
+    inputs: tuple[tuple[bool, ...], ...] = ()  # of each predicate
 
     @staticmethod
     def of(
         targets: Iterable[Clause],
         invented: Iterable[Sequence[Clause]],
-        names: Sequence[str],
+        relations: Sequence[Relation],
         targets_learned: Iterable[int],
     ) -> ClauseProgram:
         """Return the program, in which invented predicates are called inv1, inv2 and so on."""
         ordered = sorted(targets, key=_reading_order)
-        called = list(names)
-        taken = set(names)
+        called = [relation.name for relation in relations]
+        taken = set(called)
         numbers = (f"inv{i}" for i in itertools.count(1))
         defined: list[Clause] = []
         for clauses in invented:
@@ -75,7 +76,8 @@ class ClauseProgram:
             taken.add(name)
             defined += clauses
         learned = frozenset({*targets_learned, *(clause.head for clause in defined)})
-        return ClauseProgram((*ordered, *defined), tuple(called), learned)
+        inputs = tuple(relation.inputs for relation in relations)
+        return ClauseProgram((*ordered, *defined), tuple(called), learned, inputs)
 
     def uses(self, predicates: Iterable[int]) -> bool:
         """Return whether a clause uses one of these predicates."""
@@ -85,7 +87,7 @@ class ClauseProgram:
     @property
     def rules(self) -> list[str]:
         """The text of each clause."""
-        return [clause_text(clause, self.names) for clause in self.clauses]
+        return [clause_text(clause, self.names, self.inputs) for clause in self.clauses]
 
     @property
     def text(self) -> str:
@@ -777,7 +779,7 @@ def _program(
     return ClauseProgram.of(
         clauses,
         [found.definitions[d].clauses for d in used],
-        [relation.name for relation in found.relations],
+        found.relations,
         [target.relation for target in problem.targets],
     )
 
@@ -824,7 +826,9 @@ def _evidence(
             int(np.isin(reached, positive).sum()),
             int((full[positive] & ~models[1 + n][positive]).sum()),
             int(np.isin(reached, hypotheses.negative).sum()),
-            tuple(clause_text(c, program.names) for c in one.variants[:_MOST_VARIANTS]),
+            tuple(
+                clause_text(c, program.names, program.inputs) for c in one.variants[:_MOST_VARIANTS]
+            ),
         )
     total = int(full[positive].sum())
     rows = tuple(
