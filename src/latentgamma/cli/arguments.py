@@ -134,19 +134,13 @@ def _add_facts(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_model(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--constants", choices=("paper", "scaled", "certified"),
-        help="the constants of the closed form; by default certified",
-    )  # fmt: skip
-    parser.add_argument(
-        "--gate", choices=("sigmoid", "bump"), help="the gate function; by default sigmoid"
-    )
-    parser.add_argument(
-        "--dtype",
-        choices=("float32", "float64", "bfloat16"),
-        help="the type of the state; by default float32",
-    )
-    parser.add_argument("--model", metavar="FILE", help="a saved model instead of a closed form")
+    add = parser.add_argument
+    add("--constants", choices=("paper", "scaled", "certified"),
+        help="the constants of the closed form; by default certified")  # fmt: skip
+    add("--gate", choices=("sigmoid", "bump"), help="the gate function; by default sigmoid")
+    add("--dtype", choices=("float32", "float64", "bfloat16"),
+        help="the type of the state; by default float32")  # fmt: skip
+    add("--model", metavar="FILE", help="a saved model instead of a closed form")
 
 
 def _add_plot(parser: argparse.ArgumentParser, content: str) -> None:
@@ -157,20 +151,15 @@ def _add_plot(parser: argparse.ArgumentParser, content: str) -> None:
 
 
 def _closure_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     _add_rules(parser)
     _add_facts(parser)
-    parser.add_argument(
-        "--levels", action="store_true", help="show the step that derives each atom"
-    )
-    parser.add_argument(
-        "--show", metavar="P/N", action="append", default=[],
-        help="only the atoms of this predicate, for example path/2; by default what '#show' says",
-    )  # fmt: skip
-    parser.add_argument(
-        "--csv",
-        metavar="FILE",
-        help="write the atoms as a table, one argument in a column; - to print",
-    )
+    add("--levels", action="store_true", help="show the step that derives each atom")
+    add("--show", metavar="P/N", action="append", default=[],
+        help="only the atoms of this predicate, for example path/2; by default what '#show' "
+             "says")  # fmt: skip
+    add("--csv", metavar="FILE",
+        help="write the atoms as a table, one argument in a column; - to print")  # fmt: skip
     _add_plot(parser, "the rules, with the closure highlighted")
     commands.add_table_options(parser)
 
@@ -204,39 +193,28 @@ def _certify_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     _add_rules(parser)
     _add_facts(parser)
-    parser.add_argument(
-        "--steps", type=_count, metavar="T", required=True, help="the number of steps"
-    )
+    add("--steps", type=_count, metavar="T", required=True, help="the number of steps")
     _add_model(parser)
-    parser.add_argument(
-        "--form", choices=("auto", "dense", "sparse"), help="the form of the model; by default auto"
-    )
-    parser.add_argument(
-        "--gradient", choices=("exact", "proof"),
-        help="also show the gradient from each atom to the facts, of this kind",
-    )  # fmt: skip
+    add("--form", choices=("auto", "dense", "sparse"),
+        help="the form of the model; by default auto")  # fmt: skip
+    add("--gradient", choices=("exact", "proof"),
+        help="also show the gradient from each atom to the facts, of this kind")  # fmt: skip
     _add_plot(parser, "a heat map of atoms and steps")
 
 
 def _decide_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     _add_decider(parser)
-    parser.add_argument(
-        "requests", metavar="REQUESTS", help="a table of requests: .csv, .jsonl or .parquet"
-    )
-    parser.add_argument(
-        "--id", metavar="COLUMN", help="the column that names each request, for the output"
-    )
-    parser.add_argument(
-        "-o", "--output", metavar="FILE",
-        help="write the decisions, one JSON object on each line; by default they are printed",
-    )  # fmt: skip
-    parser.add_argument("--proof", action="store_true", help="with the proofs of what follows")
-    parser.add_argument(
-        "--missing", action="store_true", help="with a smallest change for what does not follow"
-    )
-    parser.add_argument("--stop", action="store_true", help="stop at the first bad request")
+    add("requests", metavar="REQUESTS", help="a table of requests: .csv, .jsonl or .parquet")
+    add("--id", metavar="COLUMN", help="the column that names each request, for the output")
+    add("-o", "--output", metavar="FILE",
+        help="write the decisions, one JSON object on each line; by default they are printed")  # fmt: skip
+    add("--proof", action="store_true", help="with the proofs of what follows")
+    add("--missing", action="store_true", help="with a smallest change for what does not follow")
+    add("--stop", action="store_true", help="stop at the first bad request")
 
 
 def _serve_arguments(parser: argparse.ArgumentParser) -> None:
@@ -264,36 +242,25 @@ def _add_decider(parser: argparse.ArgumentParser) -> None:
 
 
 def _explore_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     _add_rules(parser)
     _add_facts(parser)
-    parser.add_argument(
-        "--model", metavar="FILE", help="run a saved model, and show its rules beside RULES"
-    )
-    parser.add_argument(
-        "--export", metavar="FILE", help="write one self-contained page instead of serving it"
-    )
-    parser.add_argument("--title", default="LatentGamma explorer", help="the title of the page")
-    parser.add_argument(
-        "--port", type=_count, default=0, metavar="N", help="the port; by default any free one"
-    )
-    parser.add_argument("--no-browser", action="store_true", help="do not open a browser")
+    add("--model", metavar="FILE", help="run a saved model, and show its rules beside RULES")
+    add("--export", metavar="FILE", help="write one self-contained page instead of serving it")
+    add("--title", default="LatentGamma explorer", help="the title of the page")
+    add("--port", type=_count, default=0, metavar="N", help="the port; by default any free one")
+    add("--no-browser", action="store_true", help="do not open a browser")
 
 
 def _ground_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     _add_rules(parser)
-    parser.add_argument(
-        "--max-rules",
-        type=_count,
-        metavar="N",
-        help="stop beyond N ground rules; by default 20 million",
-    )
-    parser.add_argument(
-        "--max-seconds", type=_count, metavar="N", help="stop after N seconds; by default 600"
-    )
-    parser.add_argument(
-        "-o", "--output", metavar="OUT",
-        help="write the ground rules: .lp or .json, or one of them and .gz; by default they are printed",
-    )  # fmt: skip
+    add("--max-rules", type=_count, metavar="N",
+        help="stop beyond N ground rules; by default 20 million")  # fmt: skip
+    add("--max-seconds", type=_count, metavar="N", help="stop after N seconds; by default 600")
+    add("-o", "--output", metavar="OUT",
+        help="write the ground rules: .lp or .json, or one of them and .gz; by default they "
+             "are printed")  # fmt: skip
 
 
 def _convert_arguments(parser: argparse.ArgumentParser) -> None:
@@ -304,20 +271,15 @@ def _convert_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _check_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "requirements", metavar="REQUIREMENTS",
-        help="clauses as text, or a hierarchy: .txt .cnf .csv .tsv .obo .arff, also as .gz",
-    )  # fmt: skip
-    parser.add_argument(
-        "labels", metavar="LABELS", nargs="?",
-        help="a .csv, .tsv or .parquet table of 0 and 1, a column for each label; without it, "
-        "conflicts and redundant requirements are listed",
-    )  # fmt: skip
-    parser.add_argument(
-        "--format", metavar="NAME",
-        help="text, dimacs, edges, obo, arff, rules (of CCN) or pishield; by default the name of "
-        "the file decides",
-    )  # fmt: skip
+    add = parser.add_argument
+    add("requirements", metavar="REQUIREMENTS",
+        help="clauses as text, or a hierarchy: .txt .cnf .csv .tsv .obo .arff, also as .gz")  # fmt: skip
+    add("labels", metavar="LABELS", nargs="?",
+        help="a .csv, .tsv or .parquet table of 0 and 1, a column for each label; without "
+             "it, conflicts and redundant requirements are listed")  # fmt: skip
+    add("--format", metavar="NAME",
+        help="text, dimacs, edges, obo, arff, rules (of CCN) or pishield; by default the "
+             "name of the file decides")  # fmt: skip
     _add_json(parser)
 
 
@@ -409,22 +371,15 @@ def _learn_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _validate_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--graphs", metavar="G1,G2", default="g1,g2,g3,g4",
-        help="some of g1,g2,g3,g4; by default all",
-    )  # fmt: skip
-    parser.add_argument(
-        "--seed", type=_count, default=0, metavar="N",
-        help="the seed of the graphs, the fact sets and the noise; by default 0",
-    )  # fmt: skip
-    parser.add_argument(
-        "--perturbations", type=_count, default=3, metavar="N",
-        help="noisy models per graph and level of noise; by default 3, as in the paper",
-    )  # fmt: skip
-    parser.add_argument("--device", default="cpu", help="the device to run on; by default cpu")
-    parser.add_argument(
-        "--out", metavar="DIR", help="a folder for results.json, timing.json and report.html"
-    )
+    add = parser.add_argument
+    add("--graphs", metavar="G1,G2", default="g1,g2,g3,g4",
+        help="some of g1,g2,g3,g4; by default all")  # fmt: skip
+    add("--seed", type=_count, default=0, metavar="N",
+        help="the seed of the graphs, the fact sets and the noise; by default 0")  # fmt: skip
+    add("--perturbations", type=_count, default=3, metavar="N",
+        help="noisy models per graph and level of noise; by default 3, as in the paper")  # fmt: skip
+    add("--device", default="cpu", help="the device to run on; by default cpu")
+    add("--out", metavar="DIR", help="a folder for results.json, timing.json and report.html")
     _add_json(parser)
 
 
