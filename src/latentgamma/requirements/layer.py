@@ -280,12 +280,15 @@ class RequirementsLayer(nn.Module):
         Which is best depends on the data: choose on validation data.
 
         Args:
-            logits: log-odds, (…, labels): of the network, not of the layer.
+            logits: log-odds, (…, labels): of the network, not of the layer. Beyond ±10⁶ they count
+                as ±10⁶, with the gradient there.
             y: 0 and 1, or probabilities, of the same shape.
             kind: by default "max-constraint" for "closure", "conditional" for "exact", "scores"
                 for "strata".
             weight: of log P(C) in "semantic".
-            reduction: "mean" over examples and labels, "sum", or "none": one for each example.
+            reduction: "mean" over examples and labels: also −log P(y | C), which belongs to all
+                labels of an example, is divided by their number; "sum", or "none": one for each
+                example.
 
         Raises:
             StateError: if a shape is wrong, a value of y is not between 0 and 1 (on a GPU this is
