@@ -117,7 +117,7 @@ def trained_model(rng: np.random.Generator) -> lg.LatentGamma:
     optimiser = torch.optim.Adam(model.parameters(), lr=0.05)
     for _ in range(20):
         optimiser.zero_grad()
-        reached = model(torch.from_numpy(facts).to(model.dtype), 2, memory="all")
+        reached = model(torch.from_numpy(facts).to(model.dtype), 2)
         loss = torch.nn.functional.binary_cross_entropy(reached.clamp(1e-6, 1 - 1e-6), wanted)
         loss.backward()
         optimiser.step()

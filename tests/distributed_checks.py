@@ -109,7 +109,7 @@ def check_every_way_to_run(mesh: DeviceMesh, folder: Path) -> None:
     model = random_model(PROGRAMS["loops"], seed=2)
     sharded = shard(model, mesh)
     state = random_states(model, 2, seed=3)
-    for options in ({"memory": "all"}, {"logits": True}):
+    for options in ({}, {"logits": True}):
         compare(
             whole(sharded, gradients(sharded, state, 5, **options)),
             gradients(model, state, 5, **options),
@@ -293,7 +293,7 @@ def check_atoms_divided_too(mesh: DeviceMesh, folder: Path) -> None:
         divided = shard(model, mesh, atoms=True)
         state = random_states(model, 3, seed=1)
         compare(_own_gradients(divided, state, 4), gradients(model, state, 4), 1e-12)
-    for options in ({"memory": "all"}, {"logits": True}):
+    for options in ({}, {"logits": True}):
         compare(
             _own_gradients(divided, state, 3, **options),
             gradients(model, state, 3, **options),

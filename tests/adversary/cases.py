@@ -81,7 +81,7 @@ def trained_case(rng: np.random.Generator) -> Case:
     optimiser = torch.optim.Adam(model.parameters(), lr=float(10 ** rng.uniform(-2, -0.5)))
     for _ in range(int(rng.integers(2, 12))):
         optimiser.zero_grad()
-        reached = model(torch.from_numpy(facts).to(dtype), 2, memory="all")
+        reached = model(torch.from_numpy(facts).to(dtype), 2)
         loss = torch.nn.functional.binary_cross_entropy(reached.clamp(1e-6, 1 - 1e-6), wanted)
         loss.backward()
         optimiser.step()

@@ -58,7 +58,7 @@ def trained(model: lg.LatentGamma, states: torch.Tensor, wanted: torch.Tensor) -
     optimiser = torch.optim.Adam(model.parameters(), lr=0.02)
     for _ in range(5):
         optimiser.zero_grad()
-        reached = model(states, 2, memory="all").clamp(1e-6, 1 - 1e-6)
+        reached = model(states, 2).clamp(1e-6, 1 - 1e-6)
         torch.nn.functional.binary_cross_entropy(reached, wanted).backward()
         optimiser.step()
     return model
@@ -309,11 +309,11 @@ def test_a_program_deeper_than_the_horizon_is_certified_to_its_depth(gate) -> No
     assert certificate.t_max >= 3000
 
 
-def test_one_bound_for_all_atoms_holds_where_rows_and_atoms_repeat() -> None:
+def test_one_bound_for_all_atoms_holds_at_every_level() -> None:
     program = random(400, 900, body=(1, 3), heads=(1, 2), facts=5, seed=2)
     model = lg.oracle(program, lg.Constants.paper(), dtype=torch.float64)
     generator = torch.Generator().manual_seed(0)
-    for _ in range(2):  # rows that repeat, and rows that are all different
+    for _ in range(2):  # rows that are alike, and rows that are all different
         weights = model.literal_weights(program)
         uniform = UniformBound(weights, lg.closure(program).state)
         for level in (0.0, 0.01, 0.3, 0.5):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import itertools
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -22,7 +21,16 @@ from latentgamma.paper.gradients import gradient_report
 from random_models import FORMS, GATES, random_model, random_states
 from random_programs import random_program
 
-MEMORY = ("states", "all")
+
+@pytest.fixture(params=["states", "everything"])
+def kept(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What runs in plain torch keep for their backward pass, however small or large they are."""
+    keep(request.param, monkeypatch)
+    return str(request.param)
+
+
+def keep(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "_KEPT_WHOLE", -1 if what == "states" else 1 << 60)
 
 
 # ------------------------------------------------------------------------ what is kept
@@ -32,15 +40,16 @@ MEMORY = ("states", "all")
 @pytest.mark.parametrize("gate", GATES)
 @pytest.mark.parametrize("gradient", ["exact", "proof"])
 @pytest.mark.parametrize("steps", [1, 2, 7, 10])
-def test_every_memory_mode_gives_the_same_gradients(
-    form: str, gate: str, gradient: str, steps: int
+def test_steps_that_are_computed_again_give_the_same_gradients(
+    form: str, gate: str, gradient: str, steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = random_model(random_program(2), form=form, gate=gate, gradient=gradient, seed=2)
     state = random_states(model, 3, seed=2).requires_grad_()
     inputs = [state, *model.parameters()]
     runs = []
-    for memory in MEMORY:
-        after = model(state, steps, memory=memory)
+    for what in ("states", "everything"):
+        keep(what, monkeypatch)
+        after = model(state, steps)
         runs.append([after, *torch.autograd.grad(after.square().sum(), inputs)])
     for run in runs[:-1]:
         assert torch.equal(run[0], runs[-1][0])
@@ -49,16 +58,18 @@ def test_every_memory_mode_gives_the_same_gradients(
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_trajectory_passes_on_what_reaches_any_of_its_states(form: str) -> None:
+def test_a_trajectory_passes_on_what_reaches_any_of_its_states(
+    form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = random_model(random_program(4), form=form, seed=4)
     state = random_states(model, 2, seed=4).requires_grad_()
     weight = torch.linspace(0, 1, 6, dtype=torch.float64)[:, None, None]
     weight[4:] = 0
     inputs = [state, *model.parameters()]
-    found = [
-        torch.autograd.grad((weight * model.iterate(state, 5, memory=memory).states).sum(), inputs)
-        for memory in ("states", "all")
-    ]
+    found = []
+    for what in ("states", "everything"):
+        keep(what, monkeypatch)
+        found.append(torch.autograd.grad((weight * model.iterate(state, 5).states).sum(), inputs))
     for kept, all_ in zip(*found, strict=True):
         torch.testing.assert_close(kept, all_, rtol=1e-12, atol=1e-14)
 
@@ -111,43 +122,40 @@ def test_short_runs_of_small_programs_compute_no_step_twice(
     assert len(calls) == 8 * times
 
 
-def kept_bytes(program: Program, steps: int, batch: int, memory: str) -> int:
+def kept_bytes(program: Program, steps: int, batch: int) -> int:
     """How much a forward pass leaves behind for its backward pass."""
     model = oracle(program, Constants.paper(), form="sparse")
     model.kernel = "reference"
     state = model.state([[]] * batch).requires_grad_()
     with LiveBytes() as live:
-        after = model(state, steps, memory=memory)  # type: ignore[arg-type]
+        after = model(state, steps)
     assert after.requires_grad
     return live.total
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("body", [2, 40])
-def test_memory_grows_with_states_and_not_with_literals(body: int) -> None:
+def test_memory_grows_with_states_and_not_with_literals(body: int, kept: str) -> None:
     batch = 8
     program = generators.random(128, 128, body=body, seed=1)
     state = 4 * program.M * batch  # bytes
-    kept = {
-        (memory, steps): kept_bytes(program, steps, batch, memory)
-        for memory, steps in itertools.product(MEMORY, (9, 36))
-    }
     # What is read from the parameters before the first step is kept once.
-    assert kept["states", 36] - kept["states", 9] == 27 * state
-    # With everything kept it grows with the literals, so this count can fail.
-    literals = 4 * batch * len(program.body_indices)
-    assert kept["all", 36] - kept["all", 9] > 27 * (state + literals)
+    more = kept_bytes(program, 36, batch) - kept_bytes(program, 9, batch)
+    if kept == "states":
+        assert more == 27 * state
+    else:  # it grows with the literals, so this count can fail
+        literals = 4 * batch * len(program.body_indices)
+        assert more > 27 * (state + literals)
 
 
-def test_second_derivatives() -> None:
+def test_second_derivatives(monkeypatch: pytest.MonkeyPatch) -> None:
     model = random_model(random_program(5), seed=5)
     state = random_states(model, 2, seed=5).requires_grad_()
     inputs = [state, *model.parameters()]
     runs = []
-    for memory in MEMORY:
-        (slope,) = torch.autograd.grad(
-            model(state, 4, memory=memory).sum(), state, create_graph=True
-        )
+    for what in ("states", "everything"):
+        keep(what, monkeypatch)
+        (slope,) = torch.autograd.grad(model(state, 4).sum(), state, create_graph=True)
         runs.append(torch.autograd.grad(slope.square().sum(), inputs))
     for run in runs[:-1]:
         for found, expected in zip(run, runs[-1], strict=True):
@@ -160,14 +168,13 @@ def test_second_derivatives() -> None:
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_the_proof_gradient_leaves_the_values_alone_to_the_last_bit(
-    form: str, dtype: torch.dtype
+    form: str, dtype: torch.dtype, kept: str
 ) -> None:
     program = random_program(7)
     exact = random_model(program, form=form, seed=7, dtype=dtype)
     proof = random_model(program, form=form, gradient="proof", seed=7, dtype=dtype)
     state = random_states(exact, 5, seed=7).requires_grad_()
-    for memory in MEMORY:
-        assert torch.equal(exact(state, 6), proof(state, 6, memory=memory))
+    assert torch.equal(exact(state, 6), proof(state, 6))
     with torch.no_grad():
         assert torch.equal(exact(state, 6), proof(state, 6))
 

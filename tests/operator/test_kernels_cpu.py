@@ -355,7 +355,7 @@ def test_each_example_takes_the_steps_it_is_given(batch: int) -> None:
         model.kernel = kernel  # type: ignore[assignment]
         model.zero_grad()
         state = high_states(model, batch).requires_grad_()
-        after = model._runner().final(state, 5, "states", counts)
+        after = model._runner().final(state, 5, counts)
         after.square().sum().backward()
         results.append([after, state.grad, *(p.grad for p in model.parameters())])
     for mine, other in zip(*results, strict=True):
@@ -496,7 +496,6 @@ def test_plain_torch_runs_where_it_is_asked_for_or_has_to() -> None:
     with pytest.raises(_RefusedError):
         model.iterate(state, 2)
     model(state, 0)
-    model(state, 2, memory="all")
     model(state.bfloat16(), 2)
     torch.func.vmap(lambda s: model(s, 2))(state)
     torch.func.grad(lambda s: model(s, 2).sum())(state)

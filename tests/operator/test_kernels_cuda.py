@@ -93,7 +93,7 @@ def test_each_example_takes_the_steps_it_is_given(M: int, R: int) -> None:
     state = torch.rand(9, M, device="cuda")
     counts = torch.arange(9, device="cuda") % 5
     start = state.clone().requires_grad_()
-    together = model._runner().final(start, 4, "states", counts)
+    together = model._runner().final(start, 4, counts)
     (slope,) = torch.autograd.grad(together.square().sum(), start)
     for example, count in enumerate(counts.tolist()):
         alone = state[example].clone().requires_grad_()
@@ -217,7 +217,7 @@ def test_steps_none_runs_as_many_steps_as_the_depth_asks_for() -> None:
             grads = torch.autograd.grad((found * weight[i]).sum(), inputs)
             depths = [lg.closure(program, row).depth for row in facts[i]]
             counts = torch.tensor([d + delay if d else 0 for d in depths], device="cuda")
-            wanted = model._runner().final(start, int(counts.max()), "states", counts)
+            wanted = model._runner().final(start, int(counts.max()), counts)
             assert torch.equal(found, wanted)
             theirs = torch.autograd.grad((wanted * weight[i]).sum(), inputs)
             assert all(map(torch.equal, grads, theirs))
@@ -292,7 +292,7 @@ def test_many_shapes_are_not_recorded_over_and_over() -> None:
     assert len(model._recorded_runs._runs) == 16
 
 
-@pytest.mark.parametrize("change", ["float64", "reference", "all", "float32"])
+@pytest.mark.parametrize("change", ["float64", "reference", "float32"])
 def test_steps_none_comes_out_the_same_each_time(change: str) -> None:
     model = lg.oracle(g4(), form="sparse", device="cuda")
     state = (torch.rand(70, model.M, device="cuda") < 0.03).float()
@@ -302,8 +302,7 @@ def test_steps_none_comes_out_the_same_each_time(change: str) -> None:
         if change == "reference":
             model.kernel = "reference"
         given = state.double() if change == "float64" else state
-        memory = "all" if change == "all" else "states"
-        found = [model(given, memory=memory) for _ in range(4)]  # recorded from the second on
+        found = [model(given) for _ in range(4)]  # recorded from the second on
     assert all(torch.equal(found[0], other) for other in found[1:])
     torch.testing.assert_close(found[0].float(), wanted, rtol=0, atol=1e-5)
     assert torch.equal(found[0] > 0.5, wanted > 0.5)

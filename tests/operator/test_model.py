@@ -285,8 +285,7 @@ def test_a_trajectory_tells_when_atoms_rise() -> None:
 def test_no_steps_is_the_state_itself() -> None:
     model = random_model(random_program(1))
     state = torch.rand(3, model.M, dtype=torch.float64, requires_grad=True)
-    for memory in ("states", "all"):
-        assert torch.equal(model(state, 0, memory=memory), state)
+    assert torch.equal(model(state, 0), state)
     assert torch.equal(model.iterate(state, 0).states, state[None])
 
 
@@ -415,8 +414,6 @@ def test_unknown_options() -> None:
     ):
         with pytest.raises(ArgumentError, match=message):
             oracle(program, **options)  # type: ignore[arg-type]
-    with pytest.raises(ArgumentError, match="memory must be one of 'states', 'all', not 'no'"):
-        CHAIN(torch.zeros(3), 1, memory="no")  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="gradient must be one of"):
         oracle(program).gradient = "straight"  # type: ignore[assignment]
     with pytest.raises(ArgumentError, match="group must be one of 'body', 'head'"):
@@ -759,7 +756,7 @@ def test_a_small_model_says_the_same_bits_in_every_mode(form: Any, dtype: torch.
         steps = state
         for _ in range(6):
             steps = model.step(steps)
-    found += [steps, model(leaf, 6, memory="all").detach()]
+    found.append(steps)
     with torch.inference_mode():
         found.append(model(state, 6))
     with model.fixed():

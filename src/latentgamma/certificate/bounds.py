@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from functools import cached_property
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -317,67 +317,27 @@ def row_min(values: Array, program: Program) -> Array:
 
 
 # ---- One bound for all underivable atoms of a large model
-# Rows with the same numbers fire alike, and atoms with at most one rule and the same numbers rise
-# alike, so each is looked at once. The largest share is tabulated at a few levels; between two of
-# them the larger one's is a bound, since shares grow with the level.
 
 #: Levels at which the largest share is tabulated; a bound between two of them is a little coarser.
 _LEVELS = 24
 
 
 class UniformBound:
-    """The largest share of all atoms while every underivable one is at most at one level."""
+    """The largest share of all atoms while every underivable one is at most at one level.
+
+    It is tabulated at a few levels. Between two of them the larger one's is a bound, since shares
+    grow with the level.
+    """
 
     def __init__(self, weights: LiteralWeights, always: npt.NDArray[np.bool_]) -> None:
-        program, rows, gates = weights.program, weights.rows, weights.gates
-        fields = (rows.slack, rows.sharpness, rows.amplitude, rows.relative, rows.absolute)
-        some, row_class = distinct_rows((*fields, weights.least_body))
-        self.rounding, self.rows = weights.rounding, rows[some]
-        self.least_body = weights.least_body[some]
-        kept = self._different_atoms(weights, row_class)
-        kept &= ~always
-        place = np.cumsum(kept) - 1
-        atoms = np.flatnonzero(kept)
-        literal = kept[program.head_indices]
-        self.head_atom = place[program.head_indices[literal]]
-        self.head_class = row_class[weights.head_rule[literal]]
-        self.head = weights.head[literal]
-        self.stray = weights.stray[atoms]
-        self.loose = weights.rounding.evaluation(program.rules_per_head[atoms])
-        self.gates = GateNumbers(
-            gates.offset[atoms],
-            gates.gate,
-            gates.bump,
-            gates.relative[atoms],
-            gates.absolute[atoms],
-        )
-        steps = np.geomspace(1e-3, 0.5, _LEVELS - 1)
-        self.levels = np.concatenate([[0.0], steps])
+        self.weights, self.open = weights, ~always
+        self.levels = np.concatenate([[0.0], np.geomspace(1e-3, 0.5, _LEVELS - 1)])
         self.table = np.full(_LEVELS, np.nan)
-
-    def _different_atoms(
-        self, weights: LiteralWeights, row_class: npt.NDArray[Any]
-    ) -> npt.NDArray[np.bool_]:
-        """Return one of each kind of atoms that have at most one rule, and all others. (M,)."""
-        program, gates = weights.program, weights.gates
-        simple = np.flatnonzero(program.rules_per_head <= 1)
-        own_class, head = np.full(program.M, -1.0), np.zeros(program.M)
-        own_class[program.head_indices] = row_class[weights.head_rule]
-        head[program.head_indices] = weights.head
-        columns = (own_class, head, weights.stray, gates.offset, gates.relative, gates.absolute)
-        first, _ = distinct_rows([column[simple] for column in columns])
-        kept = program.rules_per_head > 1
-        kept[simple[first]] = True
-        return kept
 
     def at(self, level: float) -> float:
         """Return the largest share at exactly this level."""
-        lack = self.least_body * (1.0 - level)
-        firing = self.rows.firing_above(lack, self.rounding.evaluation(2), self.rounding)
-        sent = firing[self.head_class] * self.head
-        received = np.bincount(self.head_atom, sent, len(self.stray)) + self.stray
-        evidence = self.gates.evidence_above(received, self.loose, self.rounding)
-        return float(self.gates.share_above(evidence, self.rounding).max(initial=0.0))
+        share = self.weights.share_above(self.weights.least_body * (1.0 - level))
+        return float(share[self.open].max(initial=0.0))
 
     def __call__(self, bound: Array) -> Array:
         """Return the largest share at this level or the next one of the table. (1,)."""
@@ -387,25 +347,6 @@ class UniformBound:
         if np.isnan(self.table[place]):
             self.table[place] = self.at(float(self.levels[place]))
         return self.table[place : place + 1]
-
-
-def distinct_rows(columns: Sequence[Array]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Return the places of different rows, and which of them each row equals.
-
-    >>> distinct_rows([np.array([1.0, 2.0, 1.0]), np.array([0.0, 0.0, 0.0])])
-    (array([1, 0]), array([1, 0, 1]))
-    """
-    count = len(columns[0])
-    key = np.zeros(count, np.uint64)
-    for column in columns:
-        bits = np.ascontiguousarray(column, np.float64).view(np.uint64)
-        key = (key ^ bits) * np.uint64(0x9E3779B97F4A7C15)
-        key ^= key >> np.uint64(29)
-    _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
-    # Rows that share a key by accident would be taken for one another.
-    if all(np.array_equal(column[first][inverse], column) for column in columns):
-        return first, inverse
-    return np.arange(count), np.arange(count)
 
 
 # ---- One step in interval arithmetic: slow, and independent of the bounds above, which it checks

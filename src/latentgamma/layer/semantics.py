@@ -416,7 +416,7 @@ class GammaSemantics(Semantics):
         if logits and self._program.definite:
             # The state may round to 0 or 1, and its logarithms would have no slope.
             known = self._filled(torch.where(self.start > 0, CERTAIN, -HELD), odds)
-            found = model._log_odds(state, self.steps, "states", known).index_select(1, self.read)
+            found = model._log_odds(state, self.steps, known).index_select(1, self.read)
             return finite_log_odds(found.to(facts.dtype))
         found = model(state, self.steps).index_select(1, self.read)
         if logits:

@@ -36,10 +36,8 @@ from latentgamma.errors import CertificateError, ModelError, StateError
 from latentgamma.operator.kernels.interface import RecordedRuns, ValueCache, is_worth_a_kernel
 from latentgamma.operator.rules import AbstractRules, SparseRules, StepParameters, is_bump
 from latentgamma.operator.run import (
-    MEMORIES,
     FixedParameters,
     FixedState,
-    Memory,
     ProofClosure,
     Runner,
     above_one,
@@ -681,7 +679,6 @@ class LatentGamma(nn.Module):
         state: Tensor,
         steps: int | None = None,
         *,
-        memory: Memory = "states",
         logits: bool = False,
     ) -> Tensor:
         """Return the state after `steps` applications, or its log-odds.
@@ -694,9 +691,6 @@ class LatentGamma(nn.Module):
         Args:
             state: values in [0, 1], shape (…, M).
             steps: the number of applications, from 0 on, or None.
-            memory: what is kept for the backward pass: "states", every state, from which the steps
-                are computed again; or "all", everything. Compiled or under a transform of
-                `torch.func`, where nothing can be run again, everything is kept.
             logits: return the log-odds log(s / (1 − s)), computed in the log domain: they keep
                 their precision where s is 1e-30 or rounds to one, and the exact gradient of a
                 cross-entropy on them does not vanish there. Every state is then kept. For models
@@ -707,28 +701,25 @@ class LatentGamma(nn.Module):
 
         Raises:
             StateError: the state is not one.
-            ArgumentError: the number of steps is not one, or there is no such `memory`.
+            ArgumentError: the number of steps is not one.
             ModelError: `steps=None` with `logits=True`, or on a model without a program; or
                 `logits=True` with negation.
             CertificateError: `steps=None` on a model without a certified window.
         """
         state = checked_state(state, self.M, self.device)
-        one_of("memory", memory, MEMORIES)
         if not self.definite:
-            return self._through_strata(state, steps, memory, logits)
+            return self._through_strata(state, steps, logits)
 
         def run(state: Tensor) -> Tensor:
             if logits:
-                return self._log_odds(state, steps, memory)
-            return self._final(state, steps, memory)
+                return self._log_odds(state, steps)
+            return self._final(state, steps)
 
         # Along proofs a gradient of zero means that no proof depends on the inputs.
         watched = self.training and self.gradient == "exact"
         return self._zero_gradient(run, state) if watched else run(state)
 
-    def _through_strata(
-        self, state: Tensor, steps: int | None, memory: Memory, logits: bool
-    ) -> Tensor:
+    def _through_strata(self, state: Tensor, steps: int | None, logits: bool) -> Tensor:
         if logits:
             require_definite_model(self, "logits=True")
         if steps is None:
@@ -736,13 +727,13 @@ class LatentGamma(nn.Module):
         for s, part in enumerate(self.parts):
             atom, negated, derived = (getattr(self, f"{name}_{s}") for name in _PLACES)
             given = state.index_select(-1, atom)  # (…, m)
-            after = part(torch.where(negated, 1 - given, given), steps, memory=memory)
+            after = part(torch.where(negated, 1 - given, given), steps)
             values = after.index_select(-1, derived)
             state = state.index_copy(-1, atom[derived], values)
         return state
 
     def _log_odds(
-        self, state: Tensor, steps: int | None, memory: Memory, given_odds: Tensor | None = None
+        self, state: Tensor, steps: int | None, given_odds: Tensor | None = None
     ) -> Tensor:
         if steps is None:
             raise ModelError("log-odds are those after a number of steps; pass steps=")
@@ -750,27 +741,27 @@ class LatentGamma(nn.Module):
         start = state.detach() if along_proofs else state
         runner = self._runner()
         given = runner.prepare(start.dtype)
-        states = runner.states(start, whole_number("steps", steps), memory)
+        states = runner.states(start, whole_number("steps", steps))
         wide = states.to(torch.promote_types(states.dtype, torch.float32))
         evidence = [runner.evidence(given, before) for before in wide[:-1]]
         odds = log_odds_after(wide[0], evidence, self.gate_kind, given.gate, given_odds)
         odds = odds.to(state.dtype)
         return odds + self._slope(torch.logit(_inside(state))) if along_proofs else odds
 
-    def _final(self, state: Tensor, steps: int | None, memory: Memory) -> Tensor:
+    def _final(self, state: Tensor, steps: int | None) -> Tensor:
         if steps != 0 and self.gradient == "proof" and wants_slope(state):
-            return self._after(state.detach(), steps, memory) + self._slope(state)
-        return self._after(state, steps, memory)
+            return self._after(state.detach(), steps) + self._slope(state)
+        return self._after(state, steps)
 
-    def _after(self, state: Tensor, steps: int | None, memory: Memory) -> Tensor:
+    def _after(self, state: Tensor, steps: int | None) -> Tensor:
         if steps is None:
             if torch.compiler.is_compiling():
-                closed: Tensor = torch.compiler.disable(self._run_until_closed)(state, memory)  # type: ignore[no-untyped-call]
+                closed: Tensor = torch.compiler.disable(self._run_until_closed)(state)  # type: ignore[no-untyped-call]
                 return closed
-            return self._run_until_closed(state, memory)
-        return self._runner().final(state, whole_number("steps", steps), memory)
+            return self._run_until_closed(state)
+        return self._runner().final(state, whole_number("steps", steps))
 
-    def iterate(self, state: Tensor, steps: int, *, memory: Memory = "states") -> Trajectory:
+    def iterate(self, state: Tensor, steps: int) -> Trajectory:
         """Return every state of a run of `steps` applications.
 
         With negation, state t is that after t steps of each stratum, `model(state, t)`. Each
@@ -779,28 +770,26 @@ class LatentGamma(nn.Module):
         Args:
             state: values in [0, 1], shape (…, M).
             steps: the number of applications, from 0 on.
-            memory: what is kept for the backward pass, as in `forward`.
 
         Returns:
             A trajectory with states of shape (steps + 1, …, M), the given one first.
 
         Raises:
             StateError: the state is not one.
-            ArgumentError: the number of steps is not one, or there is no such `memory`.
+            ArgumentError: the number of steps is not one.
         """
         state = checked_state(state, self.M, self.device)
-        one_of("memory", memory, MEMORIES)
         count = whole_number("steps", steps)
         if not self.definite:
-            runs = [self(state, t, memory=memory) for t in range(count + 1)]
+            runs = [self(state, t) for t in range(count + 1)]
             return Trajectory(torch.stack(runs), self.program)
         runner = self._runner()
         if self.gradient == "proof" and wants_slope(state):
-            later = runner.states(state.detach(), count, memory)[1:] + self._slope(state)
+            later = runner.states(state.detach(), count)[1:] + self._slope(state)
             return Trajectory(torch.cat([state[None], later]), self.program)
-        return Trajectory(runner.states(state, count, memory), self.program)
+        return Trajectory(runner.states(state, count), self.program)
 
-    def _run_until_closed(self, state: Tensor, memory: Memory) -> Tensor:
+    def _run_until_closed(self, state: Tensor) -> Tensor:
         if not values_can_be_read(state):
             raise ModelError(
                 "steps=None looks at the values of the state, which cannot be done while they "
@@ -814,11 +803,11 @@ class LatentGamma(nn.Module):
             if most == 0:
                 return batch
             if int(counts.min()) == most:
-                return runner.final(batch, most, memory)
+                return runner.final(batch, most)
             each = torch.from_numpy(counts).to(batch.device)
-            return runner.final(batch, most, memory, each)
+            return runner.final(batch, most, each)
 
-        gpu = self._gpu_run(program, runner, state.dtype, memory)
+        gpu = self._gpu_run(program, runner, state.dtype)
         if gpu is not None:
             on_gpu = self._closures.get(gpu.certificate.rules[0], state.device)
             closed = None if on_gpu is None else run_until_closed_on_gpu(gpu, run, on_gpu, state)
@@ -830,15 +819,13 @@ class LatentGamma(nn.Module):
         depths = partial(depths_on_cpu, rules) if on_gpu is None else on_gpu.depths
         return run_until_closed(run, depths, certificate, state)
 
-    def _gpu_run(
-        self, program: Program, runner: Runner, dtype: torch.dtype, memory: Memory
-    ) -> GpuRun | None:
+    def _gpu_run(self, program: Program, runner: Runner, dtype: torch.dtype) -> GpuRun | None:
         """Return how to run a kernel on a GPU with the last certificate; None where there is none.
 
         Where plain torch runs the steps, it has to wait for their numbers.
         """
         rules, fixed = self.rules, runner.fixed
-        if self.device.type != "cuda" or dtype != torch.float32 or memory == "all":
+        if self.device.type != "cuda" or dtype != torch.float32:
             return None
         if not isinstance(rules, SparseRules) or not is_worth_a_kernel(rules):
             return None
@@ -850,8 +837,8 @@ class LatentGamma(nn.Module):
             return None
         plain = replace(runner, recorded_runs=None)
         return GpuRun(
-            lambda batch, counts, most: runner.final(batch, most, memory, counts),
-            lambda batch, counts, most: plain.final(batch, most, memory, counts),
+            lambda batch, counts, most: runner.final(batch, most, counts),
+            lambda batch, counts, most: plain.final(batch, most, counts),
             (self.kernel, id(fixed)),
             *known,
             values,

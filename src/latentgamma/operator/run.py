@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias, TypeVar, get_args
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -325,11 +325,9 @@ def _log_share(kind: Gate, gate: Tensor, phi: Tensor) -> tuple[Tensor, Tensor]:
 
 # ---- Runs of several steps: through a kernel where there is one, otherwise in plain torch
 
-#: What the forward pass keeps for the backward: the states, or everything.
-Memory: TypeAlias = Literal["states", "all"]
-MEMORIES: tuple[str, ...] = get_args(Memory)
-#: Values of atoms, rules and literals in a run up to which "states" keeps everything: at most a few
-#: megabytes, and computing each step again would take longer than the rest.
+#: Values of atoms, rules and literals in a run up to which the forward pass keeps everything, and not
+#: only the states: at most a few megabytes, and computing each step again would take longer than the
+#: rest.
 _KEPT_WHOLE = 1 << 15
 
 
@@ -446,47 +444,45 @@ class Runner:
 
     # ---- Several steps
 
-    def final(
-        self, state: Tensor, steps: int, memory: Memory, counts: Tensor | None = None
-    ) -> Tensor:
+    def final(self, state: Tensor, steps: int, counts: Tensor | None = None) -> Tensor:
         """Return the state after `steps` applications, or after `counts` (B,) ones. (…, M)."""
-        fused = self._fused(state, steps, memory, counts)
+        fused = self._fused(state, steps, counts)
         if fused is not None:
             run, stored, read = fused
             return run.final(state, stored, read)
         if counts is not None:
-            return self._final_of_counts(state, counts, memory)
+            return self._final_of_counts(state, counts)
         # Not a list of them: without gradients only the last state has to live.
-        for after in self._plain_states(state, steps, memory):
+        for after in self._plain_states(state, steps):
             state = after
         return state
 
-    def states(self, state: Tensor, steps: int, memory: Memory) -> Tensor:
+    def states(self, state: Tensor, steps: int) -> Tensor:
         """Return every state of the run, the first one included. (T + 1, …, M)."""
-        fused = self._fused(state, steps, memory)
+        fused = self._fused(state, steps)
         if fused is not None:
             run, stored, read = fused
             return run.trajectory(state, stored, read)
-        return torch.stack([state, *self._plain_states(state, steps, memory)])
+        return torch.stack([state, *self._plain_states(state, steps)])
 
-    def _final_of_counts(self, state: Tensor, counts: Tensor, memory: Memory) -> Tensor:
+    def _final_of_counts(self, state: Tensor, counts: Tensor) -> Tensor:
         """Return the state (B, M) after `counts` (B,) applications, in plain torch."""
         done = 0
         for count in torch.unique(counts).tolist():  # sorted
             if count == done:
                 continue
             running = torch.nonzero(counts >= count).flatten()
-            after = self.final(state.index_select(0, running), count - done, memory)
+            after = self.final(state.index_select(0, running), count - done)
             state = state.index_copy(0, running, after)
             done = count
         return state
 
-    def _plain_states(self, state: Tensor, steps: int, memory: Memory) -> Iterator[Tensor]:
+    def _plain_states(self, state: Tensor, steps: int) -> Iterator[Tensor]:
         """Yield the states after each step."""
         given = self.prepare(state.dtype)
         if state.is_cuda:  # as the kernels do: an exception would have to wait for the device
             state = torch.where((state >= 0) & (state <= 1), state, torch.nan)
-        rerun = memory != "all" and can_be_rerun(state, *given)
+        rerun = can_be_rerun(state, *given)
         if not rerun or self._is_small(state, steps):
             yield from self._steps(given, state, steps)
             return
@@ -508,14 +504,14 @@ class Runner:
     # ---- Kernels
 
     def _fused(
-        self, state: Tensor, steps: int, memory: Memory, counts: Tensor | None = None
+        self, state: Tensor, steps: int, counts: Tensor | None = None
     ) -> tuple[FusedSteps, Stored, Any] | None:
         """Return how to run these steps as one kernel, or None where plain torch has to.
 
         With it come the parameters that need gradients, and what the kernel has read of them.
         """
         rules = self.rules
-        if not self.use_kernels or memory == "all" or steps == 0:
+        if not self.use_kernels or steps == 0:
             return None
         if self.gate_kind not in PROVED_GATES or not isinstance(rules, SparseRules):
             return None
