@@ -33,6 +33,7 @@ from latentgamma.paper.results import (
     from_json,
     to_json,
 )
+from latentgamma.plot.figure import number_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -92,19 +93,6 @@ def _as_cell(value: Cell | str | float) -> Cell:
     if isinstance(value, str):
         return Cell(value)
     return Cell(f"{value:,}" if isinstance(value, int) else f"{value:.4g}")
-
-
-def scientific(value: float) -> str:
-    """Return a number of any size, with a power of ten if it is very large or small.
-
-    >>> scientific(0.0334), scientific(2.5e13), scientific(8.05e-21)
-    ('0.0334', '2.5 × 10¹³', '8 × 10⁻²¹')
-    """
-    if value == 0 or 1e-4 <= abs(value) < 1e5:
-        return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
-    digits, exponent = f"{value:.1e}".split("e")
-    raised = str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
-    return f"{digits.removesuffix('.0')} × 10{raised}"
 
 
 def _beside(ours: object, printed: object, same: bool | None = None) -> Cell:
@@ -217,7 +205,7 @@ def _closures(results: Validation) -> Table:
             "T_conv": lambda row: _beside(row.t_conv, GRAPHS[row.graph].t_conv),
             "D_max": lambda row: row.depth,
             "mean": lambda row: f"{row.t_conv_mean:.1f}",
-            "largest leak": lambda row: scientific(row.leak),
+            "largest leak": lambda row: number_text(row.leak),
         },
         note="In brackets: the paper's figures. T_conv: the step from which all examples are exact; "
         "D_max: the largest depth. Leak: the largest value of an underivable atom after the last step.",
@@ -275,8 +263,8 @@ def _noise(results: Validation) -> tuple[Table, ...]:
             {
                 "σ_η": lambda row: f"{row.sigma:g}",
                 "graph": _graph,
-                "RM·Φ(−η/σ)": lambda row: scientific(row.bound),
-                "P[a sign changes]": lambda row: scientific(row.probability),
+                "RM·Φ(−η/σ)": lambda row: number_text(row.bound),
+                "P[a sign changes]": lambda row: number_text(row.probability),
                 "sign changes": lambda row: ", ".join(map(str, row.events)),
                 "accuracy": lambda row: Cell(
                     ", ".join(f"{one:.3f}" for one in row.accuracies),
@@ -311,7 +299,7 @@ def _noise(results: Validation) -> tuple[Table, ...]:
             {
                 "σ_ψ": lambda row: f"{row.sigma:g}",
                 "graph": _graph,
-                "R(M−1)·Φ(−Ψ/σ√2)": lambda row: scientific(row.bound),
+                "R(M−1)·Φ(−Ψ/σ√2)": lambda row: number_text(row.bound),
                 "misroutes": lambda row: ", ".join(map(str, row.events)),
                 "accuracy": lambda row: (
                     _beside(f"{row.accuracy:.3f}", "intact", row.accuracy == 1)
@@ -402,13 +390,9 @@ def _several_heads(results: Validation) -> Table:
 
 
 def _windows(results: Validation) -> Table:
-    def steps(count: float) -> str:
-        return f"{count:,.0f}" if count < 1e9 else scientific(count)
-
     def promised(row: WindowRow) -> Cell:
-        if row.promised is None:
-            return Cell("∞", row.t_max is not None)
-        return Cell(steps(row.promised), row.t_max is not None and row.promised > row.t_max)
+        end = math.inf if row.promised is None else row.promised
+        return Cell(number_text(end), row.t_max is not None and end > row.t_max)
 
     return _table(
         "G",
@@ -419,9 +403,9 @@ def _windows(results: Validation) -> Table:
             "constants": lambda row: row.constants,
             "depth": lambda row: row.depth,
             "exact from": lambda row: "never" if row.t_min is None else f"{row.t_min:.0f}",
-            "to step": lambda row: "no end" if row.t_max is None else steps(row.t_max),
+            "to step": lambda row: "no end" if row.t_max is None else number_text(row.t_max),
             "paper: to step": promised,
-            "leak": lambda row: scientific(row.leak),
+            "leak": lambda row: number_text(row.leak),
         },
         note="Exact from, to: proved for every fact set, in float32. The paper's window starts at the "
         "depth; it is marked where it is longer than the proved one.",

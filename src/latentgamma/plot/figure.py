@@ -106,29 +106,23 @@ def style_axes(axes: Axes) -> None:
 
 def short_name(name: str, longest: int = 28) -> str:
     """Return a name as in rule text, shortened in the middle if it is long."""
-    return shortened(quote(name), longest)
-
-
-def shortened(text: str, longest: int = 28) -> str:
-    """Return a text, shortened in the middle if it is long."""
-    if len(text) <= longest:
-        return text
-    half = (longest - 1) // 2
-    return f"{text[:half]}…{text[-half:]}"
+    text, half = quote(name), (longest - 1) // 2
+    return text if len(text) <= longest else f"{text[:half]}…{text[-half:]}"
 
 
 def number_text(value: float) -> str:
-    """Return a number of steps.
+    """Return a number of any size, with a power of ten if it is very large or small.
 
-    >>> number_text(969400.0), number_text(2.5e13), number_text(math.inf)
-    ('969,400', '2.5×10¹³', '∞')
+    >>> number_text(969400.0), number_text(2.5e13), number_text(8.05e-21), number_text(math.inf)
+    ('969,400', '2.5 × 10¹³', '8 × 10⁻²¹', '∞')
     """
     if math.isinf(value):
         return "∞"
-    if value < 1e9:
-        return f"{value:,.0f}"
-    digits, power = f"{value:.1e}".split("e+")
-    return f"{digits}×10{str(int(power)).translate(str.maketrans('0123456789', '⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
+    if value == 0 or 1e-4 <= abs(value) < 1e9:
+        return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+    digits, exponent = f"{value:.1e}".split("e")
+    raised = str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return f"{digits.removesuffix('.0')} × 10{raised}"
 
 
 # ---- Figures as SVG elements inside an HTML page, with text as text and colours of the page

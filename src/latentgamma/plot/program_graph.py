@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from latentgamma._text import quantity
+from latentgamma._text import quantity, shortened
 from latentgamma.errors import ProgramError, unknown_atoms
 from latentgamma.plot.figure import (
     BLUE,
@@ -26,7 +26,6 @@ from latentgamma.plot.figure import (
     new_figure,
     save_figure,
     short_name,
-    shortened,
     text_width,
 )
 from latentgamma.program.counting import counts_of, written_program
@@ -286,7 +285,7 @@ def atom_label(name: str) -> str:
     if (count := split_count(name)) is not None:
         bound, atoms, negated = count
         return f"at least {bound} of {len(atoms) + len(negated)}"
-    return shortened(name) if name.startswith(":- ") else short_name(name)
+    return shortened(name, 28) if name.startswith(":- ") else short_name(name)
 
 
 def _rules_to_draw(program: Program) -> list[tuple[int, list[int], list[int]]]:
