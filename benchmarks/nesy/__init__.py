@@ -1,6 +1,6 @@
 """Perception and rules: networks that read images through rules, trained on the labels alone.
 
-    python benchmarks/nesy [--minutes 9] [--out FOLDER]    all of it: both protocols, growth, peers, limits
+    python benchmarks/nesy [--minutes 9] [--out FOLDER]    all of it: both protocols, growth, peers
     python benchmarks/nesy TASK … [--protocol papers ours] [--seeds 0 1 2 3 4] [--cells FILE …]
 
 Every finished seed of a task and a protocol is a cell in a file, so that an interrupted run goes on
@@ -30,7 +30,7 @@ PROTOCOLS = ("papers", "ours")
 #: The tasks of the protocol with distorted images: those that have a published figure.
 OURS = ("add1", "add2", "add4", "add15", "sum16", "sum64", "sum64_once", "sum1024")
 #: What is measured besides the training of tasks.
-OTHERS = ("growth", "peers", "limits")
+OTHERS = ("growth", "peers")
 #: Sizes at which the time and the memory of the rules of a sum are measured.
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
@@ -64,7 +64,7 @@ def read(files: Iterable[Path]) -> list[Row]:
 
 
 def _key(cell: Row) -> tuple[Any, ...]:
-    names = ("part", "task", "protocol", "seed", "digits", "sums", "device", "ended")
+    names = ("part", "task", "protocol", "seed", "digits", "device", "ended")
     return tuple(cell.get(name) for name in names)
 
 
@@ -135,8 +135,6 @@ def run(
                 growth(sizes, files, device=device)
             elif name == "peers":
                 beside_peers(files)
-            elif name == "limits":
-                sums_alone(files, images=images)
             else:
                 found = data.split(data.images(images or data.CACHE), held_out=held_out)
                 task = all_tasks()[name]  # a new one: its rules are needed no longer than it
@@ -146,7 +144,7 @@ def run(
                     found,
                     protocol=protocol,
                     device=device,
-                    settings=replace(task.settings_of(protocol), **settings or {}),
+                    settings=replace(task.settings, **settings or {}),
                     most_steps=most_steps,
                     progress=progress,
                 )
@@ -166,7 +164,12 @@ def run(
 def published_seconds() -> dict[tuple[str, str], float]:
     """Return how long each task took on a GPU when its figures were published."""
     found = json.loads((RESULTS / "nesy.json").read_text(encoding="utf-8"))["rows"]
-    return {(row["task"], row["part"]): row["seconds"] for row in found if row.get("peak MB")}
+    return {(row["task"], row["part"]): row["seconds"] for row in found if on_gpu(row)}
+
+
+def on_gpu(row: Row) -> bool:
+    """Return whether a row of the table was measured on a GPU."""
+    return not row.get("machine", "CPU").startswith("CPU")
 
 
 def growth(
@@ -221,14 +224,6 @@ def beside_peers(files: Sequence[Path]) -> None:
         add(files[0], peers.rows())
 
 
-def sums_alone(files: Sequence[Path], *, images: Path | None = None) -> None:
-    """Fit values of clusters of images to sums, without a network."""
-    from nesy import clusters, data
-
-    if not any(cell["part"] == "sums alone" for cell in read(files)):
-        add(files[0], clusters.rows(data.images(images or data.CACHE)))
-
-
 def table(cells: Iterable[Row], part: str = "training") -> list[Row]:
     """Return one row for each protocol and task, over its seeds, and the rows without training."""
     from nesy.tasks import all_tasks
@@ -259,15 +254,17 @@ def table(cells: Iterable[Row], part: str = "training") -> list[Row]:
                     "each seed": " ".join(f"{value:.1f}" for value in labels),
                     "published": task.published if protocol == "papers" else "",
                     "concepts": _mean(concepts),
+                    "concepts, each seed": " ".join(f"{value:.1f}" for value in concepts),
                     "worst concepts": min(concepts),
                     "read as": read_as(some),
                     "mappings": (first.get("shortcuts") or task.shortcuts()).split(" ", 1)[0],
                     "examples": first["examples"],
-                    "start": "clusters" if first.get("start") else "",
+                    "trained by": "messages" if first.get("messages") else "",
                     "epochs": first["epochs"],
                     "batch": first["batch"],
                     "seconds": sum({cell["seconds"] for cell in some}),
                     "peak MB": first["peak_mb"],
+                    "machine": first["machine"],
                     "parameters": first["parameters"],
                     "rules ms": beside.get(name, {}).get("ours_ms"),
                     "KLay ms": beside.get(name, {}).get("klay_ms"),
@@ -275,7 +272,7 @@ def table(cells: Iterable[Row], part: str = "training") -> list[Row]:
                     "command": f"python benchmarks/nesy {name} --protocol {protocol}",
                 }
             )
-    rest = [cell for cell in cells if cell["part"] in ("call", "growth", "sums alone")]
+    rest = [cell for cell in cells if cell["part"] in ("call", "growth")]
     return sorted([*found, *rest], key=_order)
 
 
@@ -326,10 +323,10 @@ def _order(row: Row) -> tuple[Any, ...]:
     """Return the place of a row in the table."""
     from nesy.tasks import all_tasks
 
-    parts = (*PROTOCOLS, "call", "growth", "sums alone")
+    parts = (*PROTOCOLS, "call", "growth")
     task = list(all_tasks()).index(row["task"]) if row.get("task") else 0
-    place = [row.get(name, 0) for name in ("sums", "digits")]
-    return parts.index(row["part"]), task, row.get("ended", ""), row.get("device", ""), *place
+    place = row.get("ended", ""), row.get("device", ""), row.get("digits", 0)
+    return parts.index(row["part"]), task, *place
 
 
 def read_as(cells: Iterable[Row]) -> str:

@@ -60,8 +60,8 @@ def main() -> int:
     trial = given.held_out or given.settings
     cells = nesy.read(given.cells)
     rows = nesy.table(cells, "trial" if trial else "training")
-    shown = {*given.tasks, "sums alone" if "limits" in given.tasks else ""}
-    print(text([row for row in rows if not given.tasks or {row.get("task"), row["part"]} & shown]))
+    wanted = set(given.tasks)
+    print(text([row for row in rows if not wanted or {row.get("task"), row["part"]} & wanted]))
     if given.out:
         nesy.write(given.out, rows, nesy.about(cells))
     if left:

@@ -29,10 +29,12 @@ class Settings:
     decay: float = 0.0  # of the weights
     average: float = 0.999  # the weights that are tested are a running mean
     warm_up: int = 100
-    # By what the mean gradient of all scores of a step is multiplied. The residual of a sum moves all
-    # its digits alike, and the more of them the more this hides what tells digits apart.
-    common: float = 1.0
-    start: bool = False  # from clusters of images that are valued by the sums
+    messages: bool = False  # from sums to images, instead of gradients through the rules
+
+    def rate_at(self, step: int, steps: int) -> float:
+        """Return the rate of a step: a warm-up, then a cosine that ends at 0."""
+        warm = min(1.0, (step + 1) / self.warm_up)
+        return self.rate * warm * (0.5 + 0.5 * math.cos(math.pi * step / steps))
 
 
 @dataclass(frozen=True)
@@ -58,10 +60,6 @@ class Task:
     anneal = False
     validation = 0  # labelled examples besides, to choose a threshold with
     renames = False  # whether the labels leave the names of the values open
-
-    def settings_of(self, protocol: str) -> Settings:
-        """Return how the networks of a protocol are trained."""
-        return self.settings
 
     @cached_property
     def layer(self) -> lg.Layer:
@@ -155,19 +153,10 @@ class Sum(Task):
         self.title = f"sum of {digits:,} digits" + ", each image once" * once
         best = {16: "83", 64: "47.1", 1024: "2.7"}.get(digits)
         self.published = f"{best} (CTSketch 2025)" if best and not once else ""
-        if once:
-            long = {"rate": 2e-3, "average": 0.99} if digits > 64 else {}
-            self.settings = Settings(60, 4, **long)
+        if digits > 64:
+            self.settings = Settings(20, 128, messages=True)
         else:
-            self.settings = {
-                256: Settings(20, 8, rate=2e-3),
-                1024: Settings(5, 8, rate=4e-3, common=0.01),
-            }.get(digits, Settings(50, 16))
-
-    def settings_of(self, protocol: str) -> Settings:
-        if protocol == "papers" or self.size <= 64:
-            return self.settings
-        return Settings(4, 8, rate=5e-4, common=0.01, start=True)
+            self.settings = Settings(60, 4) if once else Settings(50, 16)
 
     def examples(self, y: np.ndarray, *, training: bool, rng: np.random.Generator) -> Examples:
         if self._once:

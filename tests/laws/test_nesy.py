@@ -92,7 +92,7 @@ def test_a_seed_is_trained_as_if_it_were_alone(nesy, images: Path, monkeypatch, 
     training, task = nesy.training, nesy.tasks.all_tasks()["add1"]
     found = nesy.tasks.data.images(images)
     # The last weights count, and the rate is high from the first step on.
-    settings = nesy.tasks.Settings(9, 8, rate=0.01, average=0.0, warm_up=1, common=0.1)
+    settings = nesy.tasks.Settings(9, 8, rate=0.01, average=0.0, warm_up=1)
 
     def losses(seeds: list[int]) -> list[float]:
         cells = training.train(task, seeds, found, settings=settings, most_steps=4)
@@ -104,15 +104,48 @@ def test_a_seed_is_trained_as_if_it_were_alone(nesy, images: Path, monkeypatch, 
     assert abs(alone[0] - alone[1]) > 1e-2 * alone[0]
 
 
-def test_clusters_get_the_values_that_the_sums_determine(nesy) -> None:
-    from nesy import clusters
+def test_messages_of_sums_are_those_of_the_rules(nesy) -> None:
+    """Normal messages of 300 sums of 64 digits, beside the exact ones: gradients of the rules.
 
+    The digits are drawn from the probabilities of their images, so the residuals of the sums have
+    the variance that the rules compute.
+    """
     rng = np.random.default_rng(0)
-    digit = rng.integers(10, size=4000)
-    name = rng.permutation(10)  # a cluster for each digit
-    groups = nesy.tasks.data.repeated(digit, 256, 500, rng)
-    found = clusters.values(name[digit], groups, digit[groups].sum(1))
-    assert found[name] == pytest.approx(np.arange(10), abs=0.1)
+    P = torch.from_numpy(rng.normal(0, 1.5, (6400, 10))).softmax(1)
+    digit = torch.multinomial(P, 1, generator=torch.Generator().manual_seed(0))[:, 0]
+    groups = torch.from_numpy(nesy.tasks.data.repeated(digit.numpy(), 64, 300, rng))
+    sums = digit[groups].sum(1)
+    scores = P.log()[groups].requires_grad_()
+    loss = 300 * nesy.tasks.all_tasks()["sum64"].loss(scores, sums[:, None])
+    (gradient,) = torch.autograd.grad(loss, scores)  # P(d) (1 - p(sum | d) / p(sum))
+    exact = (1 - gradient / P[groups]).log()  # (300, 64, 10)
+
+    values = torch.arange(10.0, dtype=P.dtype)
+    mean, square = P @ values, P @ values**2
+    others = sums[:, None] - mean[groups].sum(1, keepdim=True) + mean[groups]
+    variance = (square - mean**2)[groups]
+    variance = variance.sum(1, keepdim=True) - variance
+    normal = -((others[..., None] - values) ** 2) / (2 * variance[..., None])
+    assert (exact.softmax(-1) - normal.softmax(-1)).abs().max() < 0.004
+
+    product = torch.zeros_like(P).index_add_(0, groups.flatten(), exact.flatten(0, 1)).softmax(1)
+    found = nesy.training.messages(P, groups, sums).softmax(1)
+    assert (product - found).abs().max() < 0.03  # mean and variance are those of 300 residuals
+    assert product.max() > 0.2
+
+
+def test_digits_are_learned_from_very_long_sums(nesy) -> None:
+    """Images whose digit is easily seen; the network is shown sums of 256 of them."""
+    y = np.arange(1000) % 10
+    x = np.zeros((1000, 1, 28, 28), np.uint8)
+    for image, digit in zip(x, y, strict=True):
+        image[0, 2 * digit + 4 : 2 * digit + 7, 4:24] = 255
+    task = nesy.tasks.all_tasks()["sum256"]
+    settings = nesy.tasks.Settings(8, 20, warm_up=1, messages=True)
+    found = {"x": x, "y": y, "xt": x, "yt": y}
+    (cell,) = nesy.training.train(task, [0], found, settings=settings)
+    assert cell["concepts_right"] == 1
+    assert cell["labels_right"] == 1
 
 
 @pytest.mark.parametrize("name", ["sudoku4", "reach6", "evenodd", "sum16"])
