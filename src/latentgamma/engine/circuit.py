@@ -74,13 +74,6 @@ class Circuit:
         )
 
     @cached_property
-    def prepared(self) -> Any:
-        """The arrays as the compiled loops of the CPU take them."""
-        from latentgamma.engine.cpu import prepare
-
-        return prepare(self.arrays)
-
-    @cached_property
     def schedule(self) -> tuple[Any, list[int]]:
         """The arrays in one, and the sizes, as kernels of a GPU take them for minima and maxima."""
         from latentgamma.engine.schedule import packed, schedule

@@ -8,8 +8,8 @@ the order of `Circuit.arrays`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -22,7 +22,6 @@ from latentgamma.engine.circuit import (
     NOT,
     PRODUCTS,
     SUM,
-    TRUE,
 )
 from latentgamma.engine.fused import (
     FILLED,
@@ -74,12 +73,14 @@ def load(x: Array, first: int, v: Array) -> None:
 
 
 @compiled
-def read(v: Array, nodes: Array, out: Array, first: int) -> None:
-    """Take the values of some nodes; a constant output is left as it is."""
+def read(v: Array, nodes: Array, false: float, true: float, out: Array, first: int) -> None:
+    """Take the values of some nodes, which may be FALSE or TRUE."""
     for lane in range(min(TILE, out.shape[0] - first)):
         for o in range(len(nodes)):
             if nodes[o] >= 0:
                 out[first + lane, o] = v[nodes[o], lane]
+            else:
+                out[first + lane, o] = false if nodes[o] == FALSE else true
 
 
 @compiled
@@ -571,8 +572,8 @@ _WORTH_A_THREAD = 1 << 17
 
 @compiled
 def run_tiles(
-    first: int, last: int, keep: bool, c: Arrays, nodes: Array, x: Array, kept: Array, extra: Array,
-    out: Array, T: float, one: float, step: float, is_real: bool,
+    first: int, last: int, keep: bool, c: Arrays, x: Array, kept: Array, extra: Array, out: Array,
+    T: float, false: float, true: float, step: float, is_real: bool,
 ) -> None:  # fmt: skip
     """Run the circuit on some tiles; without `keep` they share one of `kept` and `extra`."""
     for tile in range(first, last):
@@ -583,26 +584,26 @@ def run_tiles(
         else:
             if T == 0:
                 more[: x.shape[1]] = 0
-            minmax(v, more, c, T, one, step)
-        read(v, nodes, out, tile * TILE)
+            minmax(v, more, c, T, false + true, step)
+        read(v, c[9], false, true, out, tile * TILE)
 
 
 @compiled
 def run_tiles_backward(
-    first: int, last: int, c: Arrays, nodes: Array, every: Array, grad: Array, kept: Array,
-    extra: Array, out: Array, T: float, is_real: bool,
+    first: int, last: int, c: Arrays, every: Array, grad: Array, kept: Array, extra: Array,
+    out: Array, T: float, is_real: bool,
 ) -> None:  # fmt: skip
     """Pass the gradients of the outputs on to the inputs."""
     g = np.empty((1, *kept.shape[1:]), kept.dtype)
     for tile in range(first, last):
-        add(grad, nodes, tile * TILE, g[0])
+        add(grad, c[9], tile * TILE, g[0])
         if is_real:
             gradient_tiles(0, 1, c, len(every), kept[tile : tile + 1], g)
         else:
             # Steps on a cycle are taken again, which writes to its rows.
             v = kept[tile].copy() if T > 0 and extra.shape[1] else kept[tile]
             minmax_backward(v, extra[tile], g[0], c, T)
-        read(g[0], every, out, tile * TILE)
+        read(g[0], every, 0.0, 0.0, out, tile * TILE)
 
 
 def tiles(batch: int) -> tuple[int, int]:
@@ -610,32 +611,13 @@ def tiles(batch: int) -> tuple[int, int]:
     return -(-batch // TILE), TILE
 
 
-class Prepared(NamedTuple):
-    """The arrays of a circuit as the kernels take them."""
-
-    arrays: tuple[Array, ...]
-    outputs: Array
-    constants: tuple[Array, Array] | None  # which outputs are FALSE, and which are TRUE
-    cycles: int
-
-
-def prepare(arrays: Sequence[Array]) -> Prepared:
-    """Return the arrays of a circuit as the kernels take them."""
-    *rows, outputs = arrays
-    constants = (outputs == FALSE, outputs == TRUE) if (outputs < 0).any() else None
-    return Prepared(tuple(rows), outputs, constants, int((rows[4] == CYCLE).sum()))
-
-
-def run(circuit: Prepared, semiring: Semiring, x: Array, *, keep: bool) -> tuple[Array, ...]:
+def run(c: Arrays, cycles: int, semiring: Semiring, x: Array, *, keep: bool) -> tuple[Array, ...]:
     """Return the outputs (B, O), and what `back` needs: the nodes, and their ranks or steps.
 
     The inputs x (B, I) are in float32 or float64; `keep` says whether a gradient will be asked for.
     """
-    c, outputs, constants, cycles = circuit
     T, count, size = semiring.temperature, -(-len(x) // TILE), len(c[8])
-    out = np.zeros((len(x), len(outputs)), x.dtype)
-    if constants is not None:
-        out[:, constants[0]], out[:, constants[1]] = semiring.false, semiring.true
+    out = np.empty((len(x), len(c[9])), x.dtype)
     is_real = semiring.name == "real"
     more = 0 if is_real else cycles if T > 0 else size if keep else 0
     kept = np.empty((count if keep else 0, size, TILE), x.dtype)
@@ -645,7 +627,7 @@ def run(circuit: Prepared, semiring: Semiring, x: Array, *, keep: bool) -> tuple
         room, spare = kept, extra
         if not keep:
             room, spare = np.empty((1, size, TILE), x.dtype), np.empty((1, more, TILE), x.dtype)
-        run_tiles(first, last, keep, c, outputs, x, room, spare, out, T, semiring.one,
+        run_tiles(first, last, keep, c, x, room, spare, out, T, semiring.false, semiring.true,
                   semiring.step(x.dtype), is_real)  # fmt: skip
 
     share_tiles(work, count, len(c[1]))
@@ -653,16 +635,15 @@ def run(circuit: Prepared, semiring: Semiring, x: Array, *, keep: bool) -> tuple
 
 
 def back(
-    circuit: Prepared, semiring: Semiring, kept: Array, extra: Array, grad: Array, inputs: int
+    c: Arrays, semiring: Semiring, kept: Array, extra: Array, grad: Array, inputs: int
 ) -> Array:
     """Return the gradient of the inputs (B, I), from that of the outputs (B, O)."""
-    c, outputs, _, _ = circuit
     out = np.empty((len(grad), inputs), grad.dtype)
-    every = np.arange(inputs, dtype=outputs.dtype)
+    every = np.arange(inputs, dtype=c[9].dtype)
     T, is_real = semiring.temperature, semiring.name == "real"
 
     def work(first: int, last: int) -> None:
-        run_tiles_backward(first, last, c, outputs, every, grad, kept, extra, out, T, is_real)
+        run_tiles_backward(first, last, c, every, grad, kept, extra, out, T, is_real)
 
     share_tiles(work, len(kept), 2 * len(c[1]))
     return out

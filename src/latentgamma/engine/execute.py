@@ -121,7 +121,9 @@ def _run_kernel(
             return cuda.maxima(*lists, inputs.contiguous(), None, keep=keep)  # type: ignore[no-any-return]
         schedule = schedule_on(circuit, inputs.device)
         return cuda.run(*schedule, semiring, inputs, keep=keep)  # type: ignore[no-any-return]
-    out, *kept = kernels_on("cpu").run(circuit.prepared, semiring, _array(inputs), keep=keep)
+    out, *kept = kernels_on("cpu").run(
+        circuit.arrays, circuit.cycles, semiring, _array(inputs), keep=keep
+    )
     return torch.from_numpy(out), *kept
 
 
@@ -137,7 +139,7 @@ def _back_kernel(
         else:
             found = cuda.back(*schedule, semiring, *kept, grad, circuit.inputs)
         return found
-    slope = kernels_on("cpu").back(circuit.prepared, semiring, *kept, _array(grad), circuit.inputs)
+    slope = kernels_on("cpu").back(circuit.arrays, semiring, *kept, _array(grad), circuit.inputs)
     return torch.from_numpy(slope)
 
 
@@ -310,13 +312,13 @@ def minmax(
     inputs: Tensor, arrays: Sequence[Tensor], temperature: Tensor, options: Sequence[int]
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the outputs, and what the backward pass needs: the nodes, and their ranks or steps."""
-    hard, values, keep, _, *sizes = options
+    hard, values, keep, cycles, *sizes = options
     semiring = _semiring(temperature, bool(hard), bool(values), inputs)
     kernels = kernels_on(inputs.device.type)
     if inputs.is_cuda:
         return kernels.run(*arrays, sizes, semiring, inputs, keep=bool(keep))  # type: ignore[no-any-return]
-    circuit = kernels.prepare([array.numpy() for array in arrays])
-    out, kept, extra = kernels.run(circuit, semiring, _array(inputs), keep=bool(keep))
+    c = tuple(array.numpy() for array in arrays)
+    out, kept, extra = kernels.run(c, cycles, semiring, _array(inputs), keep=bool(keep))
     return torch.from_numpy(out), torch.from_numpy(kept), torch.from_numpy(extra)
 
 
@@ -348,9 +350,9 @@ def minmax_backward(
     kernels = kernels_on(grad.device.type)
     if grad.is_cuda:
         return kernels.back(*arrays, sizes, semiring, *kept, grad, inputs)  # type: ignore[no-any-return]
-    circuit = kernels.prepare([array.numpy() for array in arrays])
+    c = tuple(array.numpy() for array in arrays)
     given = [part.numpy() for part in kept]
-    return torch.from_numpy(kernels.back(circuit, semiring, *given, _array(grad), inputs))
+    return torch.from_numpy(kernels.back(c, semiring, *given, _array(grad), inputs))
 
 
 @minmax_backward.register_fake

@@ -128,7 +128,7 @@ class FusedPass:
             )  # fmt: skip
         kernels = kernels_on("cpu")
         kind, outputs = self.kind(logits), self.circuit.outputs
-        c, inputs = self.circuit.prepared.arrays, self.circuit.inputs
+        c, inputs = self.circuit.arrays, self.circuit.inputs
         given = [array_of(tensor) for tensor in tensors]
         batch = len(given[0])
         values = np.empty((kernels.tiles(batch)[0], self.rows, kernels.TILE))

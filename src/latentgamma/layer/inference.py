@@ -173,7 +173,7 @@ class ProbabilitySemantics(Semantics):
         ]
         self.inference = inference
         self.variables: Variables = check_variables(program, [*facts, *constants], rows)
-        self.has_evidence = bool(evidence)
+        self.has_evidence, self._has_soft_facts = bool(evidence), bool(constants)
         self.diagram: EvidenceDiagram | None = None
         read = [atom for group in outputs for atom in group.atoms.tolist()]
         choose = partial(
@@ -300,15 +300,16 @@ class ProbabilitySemantics(Semantics):
             or not are_plain(*tensors)
         ):
             return None
-        given, count = list(tensors), len(tensors)
-        if len(layer._constants):
-            given.append(layer._soft_facts(dtype).expand(len(tensors[0]), -1))
+        given, plain = tensors, again
+        if self._has_soft_facts:  # one more tensor
+            given = [*tensors, layer._soft_facts(dtype).expand(len(tensors[0]), -1)]
+            plain = lambda some: again(some[:-1])  # noqa: E731
         return self._fused.run(
             given,
             from_logits=layer.from_logits,
             logits=logits,
             tolerance=group_tolerance(dtype),
-            again=lambda some: again(some[:count]),
+            again=plain,
             watch=watch,
         )
 

@@ -197,7 +197,7 @@ class GodelSemantics(Semantics):
         semiring = GODEL if on_values else GODEL_ODDS
         if not hard:
             semiring = replace(SMOOTH, temperature=layer.temperature)
-        found, *kept = kernels.run(self.circuit.prepared, semiring, x, keep=keep)
+        found, *kept = kernels.run(self.circuit.arrays, self.circuit.cycles, semiring, x, keep=keep)
         out = found if on_values != logits else np.empty_like(found)
         if on_values and logits:
             kernels.load_columns(found, TO_LOG_ODDS, eps, 0, out)
@@ -217,7 +217,7 @@ class GodelSemantics(Semantics):
             elif not on_values and not logits:
                 slope = np.empty_like(above)
                 kernels.probability_slope(found, above, slope)
-            slope = kernels.back(self.circuit.prepared, semiring, *kept, slope, x.shape[1])
+            slope = kernels.back(self.circuit.arrays, semiring, *kept, slope, x.shape[1])
             if training and not slope.any() and above.any():
                 layer._zero_gradient.warn()
             ends = np.cumsum([0, *(array.shape[1] for array in given)])
