@@ -14,6 +14,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, TypeAlias
 from typing import Literal as OneOf
 
@@ -78,14 +79,15 @@ class Column:
     order: tuple[str, ...] = ()
     nominal: bool = False
 
-    @property
-    def categories(self) -> npt.NDArray[Any] | None:
-        """The values that are not missing, if they are categories."""
-        if self.nominal:
-            return self.values[~self.missing]
-        return self.values[~self.missing].astype("U") if self.kind == "category" else None
+    @cached_property
+    def categories(self) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]] | None:
+        """The different categories, and which one each cell has that is not missing."""
+        if self.kind != "category" and not self.nominal:
+            return None
+        known = self.values[~self.missing]
+        return np.unique(known if self.nominal else known.astype("U"), return_inverse=True)
 
-    @property
+    @cached_property
     def missing(self) -> Mask:
         """The rows without a value. (n,)."""
         if self.values.dtype.kind == "f":
@@ -478,7 +480,7 @@ def _bins(column: Column, weights: Floats) -> _Bins:
     codes = np.zeros(len(missing), np.uint8)
     literals: list[tuple[Literal, Mask]] = []
     if column.categories is not None:
-        values, places = np.unique(column.categories, return_inverse=True)
+        values, places = column.categories
         size = np.bincount(places, weights[~missing], len(values))
         kept = np.argsort(-size, kind="stable")[:_MOST_VALUES]
         kept = kept[(size[kept] >= _FEWEST_ROWS) | (len(values) <= 2)]
@@ -651,13 +653,14 @@ class Refiner:
         column = self._column(condition.column) if condition is not None else None
         if column is None or column.categories is None or condition.op == "is missing":  # type: ignore[union-attr]
             return
-        known = ~column.missing
-        used = (rest & (weights.sum(1) > 0))[known]
-        rows = np.flatnonzero(known)[used]
-        values, places = np.unique(column.categories[used], return_inverse=True)
+        values, places = column.categories
+        known = np.flatnonzero(~column.missing)
+        used = rest[known] & (weights[known].sum(1) > 0)
+        counts = grouped(places[used], weights[known[used]], len(values))
+        there = counts.sum(1) > 0
+        values, counts = values[there], counts[there]
         if not 3 <= len(values) <= _MOST_VALUES:
             return
-        counts = grouped(places, weights[rows], len(values))
         total = tuple(weights.sum(0).tolist())
         order = np.argsort(-(counts[:, 0] + 0.5) / (counts.sum(1) + 1), kind="stable")
         for chosen in (order, order[::-1]):
@@ -674,7 +677,15 @@ class Refiner:
 
 def holds(literal: Literal, column: Column) -> Mask:
     """Return the rows in which a literal about this column holds. (n,)."""
-    true = column.values if literal.condition is None else literal.condition.mask(column.values)
+    condition = literal.condition
+    if condition is None:
+        true = column.values
+    elif condition.op == "is missing" or column.categories is None:
+        true = condition.mask(column.values)
+    else:  # the condition on each category
+        values, places = column.categories
+        true = np.zeros(len(column.values), np.bool_)
+        true[~column.missing] = condition.mask(values)[places]
     return ~true if literal.negated else np.asarray(true, np.bool_)
 
 

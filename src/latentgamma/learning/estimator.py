@@ -644,7 +644,7 @@ class RuleClassifier(Displayed):
         count = sum(len(one.bodies) for one in self.class_rules_)
         literals = sum(one.form.literals for one in self.class_rules_)
         title = (
-            f"{quantity(count, 'rule')} with {quantity(literals, 'condition')} for "
+            f"{quantity(count, 'term' if scored == {True} else 'rule')} with {quantity(literals, 'condition')} for "
             f"{listing([quote(one.head) for one in self.class_rules_])}"
         )
         code = [line for one in self.class_rules_ for line in one.lines()]

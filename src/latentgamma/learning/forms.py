@@ -1,9 +1,8 @@
 """The forms that learned rules take, and the choice between them.
 
 There are three: nothing but the base rate, a decision list, and points scores of one term, two terms and
-so on. Five-fold cross-validation estimates the log-loss of each. Nothing is taken if the labels then take
-fewest bits with it, where half of the bits of rules and terms are added; else the one with the fewest literals
-among those within a standard error of the best (Breiman and others 1984) and the one with the fewest bits.
+so on. Five-fold cross-validation estimates the log-loss of each. The one with the shortest description is
+taken: the bits of the labels at that loss, and half of the bits of its rules or terms.
 Rules that are right on every row are taken without a comparison if there is a single one, or if all
 columns have two values.
 """
@@ -31,8 +30,6 @@ _FOLDS = 5
 _FEW_ROWS, _REPEATS = 1000, 3
 #: What a bit of a form counts beside a bit of the held-out labels.
 _FORM_PRICE = 0.5
-#: Standard errors by which a form with fewer literals may be worse than the best.
-_TOLERANCE = 1.0
 #: What a bit of a term of a points score counts. Few terms can do harm in a sum, so less than 1
 #: predicts better.
 _PRICE = 0.25
@@ -179,9 +176,8 @@ def learn_form(
         progress("cross-validation", 1, steps)
         validated = _cross_validate(literals, weights, max_body, max_terms, forms, seed, swapped,
                                     lambda fold: progress("cross-validation", fold + 1, steps))  # fmt: skip
-        chosen = _choose(validated, float(weights.sum()))
-        scores = [one for one in validated if one.name == "points"]
-        shown = chosen if chosen.name == "points" else min(scores, key=lambda one: one.loss)
+        ranked = sorted(validated, key=lambda one: one.description(float(weights.sum())))
+        chosen, shown = ranked[0], next(one for one in ranked if one.name == "points")
         summary = tuple(Validated(one.name, one.loss, one.literals)
                         for one in validated if one.name != "points" or one is shown)  # fmt: skip
         progress(chosen.name, steps - 1, steps)
@@ -203,15 +199,17 @@ def make_score(
     literals: Literals, weights: Floats, terms: Sequence[Body] | None = None, most: int = 0
 ) -> Form:
     """Return a points score, of these terms or of the first `most` that are found."""
-    rows = np.flatnonzero(weights.sum(1) > 0)
+    search = PointsSearch(literals, weights, _PRICE)
     if terms is None:
-        found = PointsSearch(literals, weights, _PRICE)
+        rows, found = np.flatnonzero(weights.sum(1) > 0), search
         if len(rows) > _MOST_POINTS_ROWS:  # terms from a part of the rows, points from all
-            rows = np.sort(np.random.default_rng(0).choice(rows, _MOST_POINTS_ROWS, replace=False))
-            found = PointsSearch(literals.part(rows), weights[rows], _PRICE)
+            rows = np.random.default_rng(0).choice(rows, _MOST_POINTS_ROWS, replace=False)
+            part = np.zeros_like(weights)
+            part[rows] = weights[rows]
+            found = PointsSearch(literals, part, _PRICE)
         path = found.path(most)
         terms = found.finish(path[-1]) if path else []
-    score = PointsSearch(literals, weights, _PRICE).score(terms)
+    score = search.score(terms)
     total = weights.sum(0)
     base = float(total[0] / max(total.sum(), 1e-300))
     if score is None:
@@ -228,23 +226,22 @@ class _Held:
 
     name: Name
     terms: int = 0  # of a points score
-    losses: list[Floats] = field(default_factory=list)  # of a row as a positive and as a negative
-    weights: list[Floats] = field(default_factory=list)
+    nats: float = 0.0
+    rows: float = 0.0
     sizes: list[int] = field(default_factory=list)
     bits: list[float] = field(default_factory=list)  # of the rules or terms
 
     def add(self, p: Floats, weights: Floats, bodies: Sequence[Body], literals: Literals) -> None:
         """Add a fold."""
         p = np.clip(p, _LEAST, 1 - _LEAST)
-        self.losses.append(-np.log(np.stack([p, 1 - p], axis=1)))
-        self.weights.append(weights)
+        self.nats -= float((np.log(np.stack([p, 1 - p], axis=1)) * weights).sum())
+        self.rows += float(weights.sum())
         self.sizes.append(sum(map(len, bodies)))
         self.bits.append(sum(body_bits([*map(literals.cost, body)]) for body in bodies))
 
     @property
     def loss(self) -> float:
-        return float(sum((one * w).sum() for one, w in zip(self.losses, self.weights, strict=True))
-                     / sum(w.sum() for w in self.weights))  # fmt: skip
+        return self.nats / self.rows
 
     @property
     def literals(self) -> float:
@@ -308,28 +305,3 @@ def _folds(literals: Literals, weights: Floats, seed: int) -> tuple[Literals, Fl
             folds[(at + whole) % _FOLDS][group, side] += rest
             at = (at + whole + (rest > 0)) % _FOLDS
     return literals.part(rows[first]), totals, folds
-
-
-def _choose(held: Sequence[_Held], rows: float) -> _Held:
-    """Return nothing if its description is the shortest; else the fewest literals of about the best.
-
-    Args:
-        held: the forms; nothing comes first.
-        rows: the number of rows.
-    """
-    shortest = min(held, key=lambda one: one.description(rows))
-    if shortest is held[0]:
-        return held[0]
-    best = min(held, key=lambda one: one.loss)
-    near = [one for one in held[1:] if one is shortest or _excess(one, best) <= _TOLERANCE]
-    return min(near, key=lambda one: (max(1.0, one.literals), one.loss))
-
-
-def _excess(one: _Held, best: _Held) -> float:
-    """Return by how many standard errors a form is worse than the best."""
-    parts = [(a - b, w) for a, b, w in zip(one.losses, best.losses, one.weights, strict=True)]
-    count = sum(w.sum() for w in one.weights)
-    mean = sum((d * w).sum() for d, w in parts) / count
-    variance = sum(((d - mean) ** 2 * w).sum() for d, w in parts) / count
-    rows = count * _FOLDS / len(parts)  # repeats are not more rows
-    return float(mean / max(np.sqrt(variance / rows), 1e-12))
