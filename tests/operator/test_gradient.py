@@ -464,8 +464,8 @@ class TestReport:
         report = gradient_report(oracle(lg.parse("b :- a. c :- d."), Constants.paper()), ["a"])
         lines = str(report).splitlines()
         assert lines[0] == "gradient that reaches 2 facts (a, d; 1 not above one half)"
-        assert lines[1].split() == ["depth", "atom", "steps", "value", "exact", "proof"]
-        assert lines[3].split()[:3] == ["1", "b", "1"]
+        assert lines[1].split() == ["atom", "depth", "steps", "value", "exact", "proof"]
+        assert lines[3].split()[:3] == ["b", "1", "1"]
         plain = report.to_dict()
         assert plain["facts"] == ["a", "d"]
         assert plain["undecided"] == ["d"]

@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +16,6 @@ from hypothesis import strategies as st
 import latentgamma as lg
 from latentgamma import plot
 from latentgamma.certificate.constants import certify_closed_form
-from latentgamma.paper import charts
 from latentgamma.paper.bounds import paper_window
 from latentgamma.plot.figure import CSS_VARIABLES
 from latentgamma.plot.program_graph import layered_layout
@@ -340,22 +338,6 @@ def test_every_window_can_be_drawn(program, constants, bump):
     rises = any(bound > 0 for step, bound in certificate.curve if step >= 1)
     assert ("stay at 0" in texts) is not rises
     plot.window(certificate)
-
-
-def test_gradients_are_drawn_against_depth():
-    rows = [SimpleNamespace(depth=d, exact=10.0**-d, proof=1.0) for d in (3, 1, 2)]
-    rows += [SimpleNamespace(depth=None, exact=1.0, proof=1.0)]
-    figure = charts.gradients(SimpleNamespace(rows=rows))
-    lines = lines_of(figure)
-    np.testing.assert_allclose(lines["exact"], [[1, 0.1], [2, 0.01], [3, 0.001]])
-    np.testing.assert_allclose(lines["proof"], [[1, 1], [2, 1], [3, 1]])
-    assert figure.axes[0].get_yscale() == "log"
-
-
-def test_a_gradient_of_zero_breaks_the_line_and_nothing_else():
-    rows = [SimpleNamespace(depth=d, exact=0.0, proof=1.0) for d in (1, 2)]
-    lines = lines_of(charts.gradients(SimpleNamespace(rows=rows)))
-    assert np.isnan(lines["exact"][:, 1]).all()
 
 
 # ------------------------------------------------------------------ figures in a page

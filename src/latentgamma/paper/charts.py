@@ -12,10 +12,8 @@ from latentgamma.paper.bounds import critical_sigma, flip_probability
 from latentgamma.paper.results import GRAPHS, SIGMAS
 from latentgamma.plot.figure import (
     BLUE,
-    GREEN,
     GREY,
     INK,
-    LEGEND,
     ORANGE,
     PAPER,
     SMALL_FONT_SIZE,
@@ -28,7 +26,6 @@ from latentgamma.plot.figure import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from latentgamma.paper.gradients import GradientReport
     from latentgamma.paper.results import NoiseRow, WindowRow
 
 #: The size of a chart in inches, and the lowest value of leakage that is drawn.
@@ -122,46 +119,4 @@ def leakage(rows: Sequence[WindowRow], path: OutputPath = None) -> Figure:
     axes.set_ylabel("largest underivable atom", color=INK, fontsize=SMALL_FONT_SIZE)
     style_axes(axes)
     axes.minorticks_off()
-    return save_figure(figure, path)
-
-
-# ---- Gradients
-
-
-def gradients(report: GradientReport, path: OutputPath = None) -> Figure:
-    """Return a chart of the size of the gradient over depth, for both kinds of gradient.
-
-    >>> import latentgamma as lg
-    >>> model = lg.oracle(lg.parse("bird :- penguin. animal :- bird."))
-    >>> figure = lg.paper.charts.gradients(lg.paper.gradient_report(model))
-    >>> figure.axes[0].get_xlabel()
-    'depth of the atom'
-
-    Args:
-        report: what `gradient_report` returned.
-        path: the file to save the picture to, with the suffix of a picture format, or None.
-
-    Returns:
-        The matplotlib figure.
-    """
-    figure, axes = new_axes(6.4, 4.0)
-    from matplotlib.ticker import MaxNLocator
-
-    rows = sorted((row.depth, row.proof, row.exact) for row in report.rows if row.depth is not None)
-    depth = [row[0] for row in rows]
-    for label, colour, marker, values in (
-        ("proof", GREEN, "s", [row[1] for row in rows]),
-        ("exact", BLUE, "o", [row[2] for row in rows]),
-    ):
-        # A gradient of exactly zero has no place on a log axis; the line breaks there.
-        sizes = [value if value > 0 else math.nan for value in values]
-        axes.plot(depth, sizes, color=colour, linewidth=1.8, marker=marker, markersize=4,
-                  label=label)  # fmt: skip
-    axes.set_yscale("log")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set_xlabel("depth of the atom")
-    axes.set_ylabel("size of the gradient at the facts")
-    axes.set_title("Gradient by depth", loc="left", fontsize=11)
-    style_axes(axes)
-    axes.legend(**LEGEND)
     return save_figure(figure, path)

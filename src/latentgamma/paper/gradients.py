@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from latentgamma._arguments import whole_number
-from latentgamma._text import quantity
+from latentgamma._text import aligned, quantity
 from latentgamma.errors import FactsError, ModelError
 from latentgamma.logic.closure import Closure, closure
 from latentgamma.operator.model import (
@@ -79,16 +79,14 @@ class GradientReport:
         count = quantity(len(self.facts), "fact")
         if self.undecided:
             shown += f"; {len(self.undecided)} not above one half"
-        width = max([4, *(len(row.atom) for row in self.rows)])
-        lines = [
-            f"gradient that reaches {count} ({shown})",
-            f"depth  {'atom':<{width}}  steps     value      exact      proof",
+        rows = [
+            [row.atom, "–" if row.depth is None else str(row.depth), str(row.steps)]
+            + [f"{size:.3g}" for size in (row.value, row.exact, row.proof)]
+            for row in self.rows
         ]
-        for row in self.rows:
-            depth = "–" if row.depth is None else row.depth
-            sizes = f"{row.value:>8.3g}  {row.exact:>9.3g}  {row.proof:>9.3g}"
-            lines.append(f"{depth:>5}  {row.atom:<{width}}  {row.steps:>5}  {sizes}")
-        return "\n".join(lines)
+        columns = ["atom", "depth", "steps", "value", "exact", "proof"]
+        heading = f"gradient that reaches {count} ({shown})"
+        return "\n".join([heading, *aligned([columns, *rows], right=1)])
 
 
 def gradient_report(
@@ -104,16 +102,16 @@ def gradient_report(
     >>> program = lg.parse("bird :- penguin. animal :- bird.")
     >>> print(gradient_report(lg.oracle(program, lg.Constants.paper())))
     gradient that reaches 1 fact (penguin)
-    depth  atom     steps     value      exact      proof
-        0  penguin      0         1          1          1
-        1  bird         1     0.912     0.0253          1
-        2  animal       2     0.909    0.00156          1
+    atom     depth  steps  value    exact  proof
+    penguin      0      0      1        1      1
+    bird         1      1  0.912   0.0253      1
+    animal       2      2  0.909  0.00156      1
     >>> print(gradient_report(lg.oracle(program), {"penguin": 0.3}, steps=2))
     gradient that reaches 1 fact (penguin; 1 not above one half)
-    depth  atom     steps     value      exact      proof
-        –  penguin      2       0.3          1          1
-        –  bird         2   1.1e-06   4.61e-05          1
-        –  animal       2  1.38e-09   1.28e-09          1
+    atom     depth  steps     value     exact  proof
+    penguin      –      2       0.3         1      1
+    bird         –      2   1.1e-06  4.61e-05      1
+    animal       –      2  1.38e-09  1.28e-09      1
 
     Args:
         model: any model that has a program.
