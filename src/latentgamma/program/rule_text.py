@@ -705,6 +705,8 @@ def _end_of_comment(text: str, start: int, path: str) -> int:
 
 # Characters of the facts that a message shows.
 _SHOWN = 200
+_fact_mark = re.compile(r"""["'(){},]""").search
+_fact_quoted = re.compile(r"""(["'])(?:\\.|(?!\1)[^\\])*+\1""", re.DOTALL).match
 
 
 def split_facts(text: str) -> list[str]:
@@ -716,51 +718,29 @@ def split_facts(text: str) -> list[str]:
     if not text.strip():
         return []
     names = []
-    start = 0
-    while True:
-        end = _end_of_name(text, start)
-        name = text[start:end].strip()
-        if not name:
-            raise FactsError(
-                f"there is no name between two commas of the facts {shortened(repr(text), _SHOWN)}"
-            )
-        names.append(name)
-        if end == len(text):
-            return names
-        start = end + 1
-
-
-def _end_of_name(text: str, start: int) -> int:
-    """Return where the name at `start` ends: at a comma, or at the end of the text."""
-    at = start + len(text[start:]) - len(text[start:].lstrip())
-    if text[at : at + 1] in {"'", '"'}:
-        at = _end_of_quote(text, at)
-    depth = 0
-    while at < len(text):
-        mark = text[at]
-        if mark == "," and depth == 0:
-            return at
-        if mark in {"'", '"'} and depth:
-            at = _end_of_quote(text, at)
-            continue
-        depth = max(0, depth + (mark in "({") - (mark in ")}"))
-        at += 1
+    start = at = depth = 0
+    while found := _fact_mark(text, at):
+        mark, at = found[0], found.end()
+        if mark in "({":
+            depth += 1
+        elif mark in ")}":
+            depth = max(0, depth - 1)
+        elif mark == "," and not depth:
+            names.append(text[start : found.start()].strip())
+            start = at
+        elif mark in "'\"" and (depth or not text[start : found.start()].strip()):
+            quoted = _fact_quoted(text, found.start())
+            if quoted is None:
+                shown = shortened(repr(text[found.start() :]), _SHOWN)
+                raise FactsError(f"a quote ({mark}) is never closed in the facts {shown}")
+            at = quoted.end()
+    names.append(text[start:].strip())
+    shown = shortened(repr(text), _SHOWN)
     if depth:
-        shown = shortened(repr(text), _SHOWN)
         raise FactsError(f"a '(' or '{{' is never closed in the facts {shown}")
-    return at
-
-
-def _end_of_quote(text: str, at: int) -> int:
-    mark, start = text[at], at
-    at += 1
-    while at < len(text):
-        if text[at] == mark:
-            return at + 1
-        at += 2 if text[at] == "\\" else 1
-    raise FactsError(
-        f"a quote ({mark}) is never closed in the facts {shortened(repr(text[start:]), _SHOWN)}"
-    )
+    if not all(names):
+        raise FactsError(f"there is no name between two commas of the facts {shown}")
+    return names
 
 
 def atom_name(program: Program, text: str) -> str:
