@@ -112,7 +112,8 @@ def _separate_records(output: Output) -> tuple[Output, list[str]]:
     most = max(int(part.max(initial=0)) for part in (heads, np.abs(bodies)))
     head_of = np.arange(most + 1, dtype=np.int32)
     head_of[list(records)] = 0
-    # `head :- record.` tells the head; a record without such a rule has arithmetic without a value.
+    # `head :- record.` tells the head. There is no such rule if the head has no value (1/0), or if
+    # it is a fact by another record; such a record is left out.
     single = np.flatnonzero(sizes == 1)
     literal = bodies[(np.cumsum(sizes) - sizes)[single]]
     telling = (literal > 0) & (head_of[np.abs(literal)] == 0)
