@@ -594,6 +594,32 @@ def test_constants_without_facts_may_be_named_in_rules(tmp_path: Path) -> None:
     assert result.rules == ("t(X) :- edge(X,Y), hue(Y,red).",)
 
 
+def test_a_predicate_may_name_a_value_that_only_inputs_use(tmp_path: Path) -> None:
+    bias = """
+        head_pred(t,1). body_pred(at,2). body_pred(five,1). body_pred(gt,2). max_vars(3). max_body(3). bkcons.
+        type(t,(o,)). type(at,(o,n)). type(five,(n,)). type(gt,(n,n)). direction(t,(in,)).
+        direction(at,(in,out)). direction(five,(out,)). direction(gt,(in,in)).
+    """
+    background = "gt(A,B) :- A > B. five(5)." + "".join(f" at(o{n},{n})." for n in range(10))
+    examples = "".join(f"{'pos' if n > 5 else 'neg'}(t(o{n}))." for n in range(10))
+    found = read_popper(write(tmp_path, background, bias, examples))
+    assert not found.unused
+    result = lg.relational.fit(found.background, found.positive, found.negative, **found.options)
+    assert result.rules == ("t(X) :- at(X,Z), five(Y), gt(Z,Y).",)
+
+
+def test_more_variables_are_tried_before_more_rules_than_max_clauses() -> None:
+    """The rule has two literals and six variables, of which short bodies have at most four."""
+    facts = {f"c{n}": [(f"o{n}",)] for n in range(8)}
+    facts["u"] = [(f"o{n}", f"x{n}", f"y{n % 3}", f"z{n}") for n in range(6)]
+    facts["q"] = [(f"x{n}", f"p{n % 4}", f"z{n}", f"k{n}") for n in (0, 2, 4, 5)]
+    positive = [("t", f"o{n}") for n in (0, 2, 4, 5)]
+    negative = [("t", f"o{n}") for n in (1, 3, 6, 7)]
+    result = lg.relational.fit(facts, positive, negative, recursive=False, max_clauses=1)
+    assert len(result.rules) == 1
+    assert result.complete
+
+
 @pytest.mark.parametrize("setting", ["max_vars(N).", "head_pred(t,one).", "body_pred(t,1.5)."])
 def test_settings_without_a_whole_number_are_refused(tmp_path: Path, setting: str) -> None:
     with pytest.raises(lg.errors.DataError, match="whole number"):

@@ -280,8 +280,8 @@ def arguments(options: Sequence[Sequence[int]], old: int, most: int) -> Iterator
 class BodySearch:
     """The bodies for one target, one more literal at each level.
 
-    `allowed` are the relations that bodies may use, `recursive` those that count as recursive, and
-    `exclusive` those of which a body may use only one.
+    `allowed` are the relations that bodies may use, `recursive` those that count as recursive,
+    `exclusive` those of which a body may use only one, and `free` those that may name a new value.
     """
 
     def __init__(
@@ -293,11 +293,13 @@ class BodySearch:
         recursive: Iterable[int],
         examples: Examples,
         exclusive: Iterable[int] = (),
+        free: Iterable[int] = (),
     ) -> None:
         self.target = target
         self.relations = relations
         self.recursive = frozenset(recursive)
         self.exclusive = frozenset(exclusive)
+        self._free = frozenset(free)
         self.examples = examples
         self.too_large = 0
         self._allowed = allowed
@@ -476,7 +478,10 @@ class BodySearch:
                 continue
             if number in self.exclusive and (used & self.exclusive) - {number}:
                 continue
-            for literal in self._arguments(relation, types, variables, known):
+            found = self._arguments(relation, types, variables, known)
+            if number in self._free and number not in used and len(types) < variables:
+                found = itertools.chain(found, [(len(types),)])
+            for literal in found:
                 if (number, literal) in parent:
                     continue
                 if number == self.target.relation and literal == tuple(range(self.target.arity)):

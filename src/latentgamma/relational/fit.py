@@ -45,7 +45,7 @@ from latentgamma.relational.search import (
     Found,
     Report,
     SearchOptions,
-    leaves_variables_out,
+    leaves_bodies_out,
     search,
 )
 
@@ -289,14 +289,19 @@ def _clean(
             bits = made[1].choices[0].bits
             if not found.choices or found.choices[0].bits > bits + 1e-6:
                 return *made, Kind.CLEAN
-        if found.choices and (not alone or _is_plausible(problem, found)):
+        right = bool(found.choices) and (not alone or _is_plausible(problem, found))
+        if right and not found.too_many_clauses:
             return problem, found, Kind.CLEAN
-        if not found.choices and leaves_variables_out(problem, options) and not phase.stops():
+        unfinished = not found.choices or found.too_many_clauses
+        if unfinished and leaves_bodies_out(problem, options) and not phase.stops():
             # Two literals of a wide predicate may need more variables than were tried.
             more = replace(options, all_variables=True)
             wide = search(problem, more, phase.part(rows=_MORE_VARIABLES_ROWS), report)
-            if wide.choices and (not alone or _is_plausible(problem, wide)):
+            better = not right or (wide.choices and not wide.too_many_clauses)
+            if wide.choices and better and (not alone or _is_plausible(problem, wide)):
                 return problem, replace(wide, shortest=False), Kind.CLEAN
+        if right:
+            return problem, found, Kind.CLEAN
     one_left = replace(options, invent=min(options.invent, 1))
     phase = budget.part(fraction=_PARTIAL_FRACTION)
     if alone:

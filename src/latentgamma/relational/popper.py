@@ -44,7 +44,7 @@ from latentgamma.relational.prolog import (
 _QUOTED = r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')"""
 _comment = re.compile(_QUOTED + r"|%[^\n]*|/\*.*?\*/", re.DOTALL)
 _clause = re.compile(
-    r"""((?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^"'.]|\.(?=[0-9.]))+)\.(?=\s|$)"""
+    r"""((?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^"'.]|\.(?=[0-9.]))+)\.(?=[\s:a-z]|$)"""
 )
 _PLAIN = r"(?:[a-z]\w*|-?[0-9]+)"
 _flat_fact = re.compile(rf"([a-z]\w*)\(\s*({_PLAIN}(?:\s*,\s*{_PLAIN})*)\s*\)", re.ASCII).fullmatch
@@ -58,7 +58,10 @@ _IGNORED_DIRECTIVES = (
     "set_prolog_flag",
     "table",
 )
-_IGNORED_SETTINGS = {"allow_singletons", "non_datalog", "prop", "no_bkcons", "functional_test"}
+_IGNORED_SETTINGS = {
+    "allow_singletons", "non_datalog", "prop", "no_bkcons", "bkcons", "numeric_bkcons",
+    "functional_test", "timeout", "max_size", "min_size",
+}  # fmt: skip
 
 
 @dataclass

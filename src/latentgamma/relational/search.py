@@ -300,6 +300,8 @@ MOST_EXAMPLES = 3_000
 _LEVEL_FRACTION, _LEAST_BEAM = 0.4, 40
 #: Bodies of up to this many variables are all tried, those of more where they are long enough.
 ALL_VARIABLES = 4
+#: Values of a predicate that names constants.
+_FEW_VALUES = 2
 #: Literals in a body that uses an invented predicate.
 _INVENTED_BODY = 2
 #: The fraction of the time for bodies, and of what is then left for the choice among them.
@@ -372,10 +374,29 @@ def longest_alternative(bits: float) -> float:
     return bits * (1 + _SLACK_SHARE) + _SLACK_BITS
 
 
-def leaves_variables_out(problem: Problem, options: SearchOptions) -> bool:
-    """Return whether the variables of short bodies are limited by more than `max_variables`."""
+def leaves_bodies_out(problem: Problem, options: SearchOptions) -> bool:
+    """Return whether `all_variables` allows bodies that are not tried at first.
+
+    Short bodies have few variables, and only those that other literals have.
+    """
     widest = max(len(types) for types in problem.types)
-    return widest > 2 and options.max_variables > ALL_VARIABLES
+    return (widest > 2 and options.max_variables > ALL_VARIABLES) or bool(free_constants(problem))
+
+
+def free_constants(problem: Problem) -> list[int]:
+    """Return predicates that name a few values, such as `five(5)`, which only inputs can use."""
+    inputs = {
+        kind
+        for types, given in zip(problem.types, problem.inputs, strict=True)
+        for kind, needed in zip(types, given, strict=True)
+        if needed and sum(given) > 1
+    }
+    return [
+        number
+        for number, (rows, types) in enumerate(zip(problem.rows, problem.types, strict=True))
+        if len(types) == 1 and types[0] in inputs and 0 < len(rows) <= _FEW_VALUES
+        if not problem.inputs[number][0] and number not in problem.special
+    ]
 
 
 def search(
@@ -440,7 +461,7 @@ class _Search:
             rows_of_a_body = (self._budget.work - before) / max(1, parents)
             best = self._choose()
             self._report(level)
-            if best is not None:
+            if best is not None and not found.too_many_clauses:
                 least = _least_bits(level + 1, self._problem, pool.predicates)
                 if longest_alternative(best.bits) <= least:
                     break
@@ -495,8 +516,9 @@ class _Search:
             for target in problem.targets
         ]
         relations = self.found.relations
+        free = free_constants(problem) if options.all_variables else ()
         return [
-            BodySearch(problem, target, relations, allowed, recursive, examples, exclusive)
+            BodySearch(problem, target, relations, allowed, recursive, examples, exclusive, free)
             for target, examples in zip(problem.targets, samples, strict=True)
         ]
 
@@ -650,13 +672,19 @@ class _Search:
                 proved = none and not found.too_many_clauses
                 if choice is not None and len(choice.chosen) > most_clauses:
                     selection.limit(int(most_clauses))
-                    choice = replace(selection.shortest() or choice, shortest=False)
-                    found.too_many_clauses = len(choice.chosen) > most_clauses
+                    limited = selection.shortest()
+                    if limited is None and before is not None and not found.too_many_clauses:
+                        choice = None  # the choice so far has few enough clauses
+                    else:
+                        choice = replace(limited or choice, shortest=False)
+                        found.too_many_clauses = limited is None
             if none and before is None and not pool.cut:
                 found.excluded = found.literals
         except OutOfBudget:
             pass
-        if before is not None and (choice is None or choice.bits > before.bits + 1e-6):
+        few = choice is not None and len(choice.chosen) <= most_clauses
+        longer = choice is None or (before is not None and choice.bits > before.bits + 1e-6)
+        if before is not None and longer and not (few and len(before.chosen) > most_clauses):
             # The choice among fewer candidates stands.
             found.choices, found.candidates = [replace(before, shortest=proved)], candidates
         elif choice is not None:
