@@ -154,7 +154,7 @@ class Sum(Task):
         best = {16: "83", 64: "47.1", 1024: "2.7"}.get(digits)
         self.published = f"{best} (CTSketch 2025)" if best and not once else ""
         if digits > 64:
-            self.settings = Settings(16, 128, rate=2e-3, messages=True)
+            self.settings = Settings(20, 128, rate=2e-3, decay=0.1, messages=True)
         else:
             self.settings = Settings(60, 4) if once else Settings(50, 16)
 

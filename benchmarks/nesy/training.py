@@ -275,8 +275,8 @@ def through_messages(
 ) -> None:
     """Train the network of one seed, in place, with the messages that sums send to their images.
 
-    Each image gets the product of the messages of its sums, computed once an epoch from what the
-    network said of all images in the epoch before. The loss of an image is −log Σ_d P(d) message(d).
+    Each image gets the product of the messages of its sums, computed twice an epoch from what the
+    network last said of each image. The loss of an image is −log Σ_d P(d) message(d).
     """
     groups = torch.from_numpy(some.images).to(pool.device)
     sums = task.label(torch.from_numpy(some.truth))[:, 0].to(pool.device)
@@ -285,11 +285,14 @@ def through_messages(
     total = chosen.epochs * steps
     done = total if most_steps is None else min(total, most_steps)
     said = torch.zeros(len(pool), task.values, device=pool.device)
+    net.to(memory_format=torch.channels_last)  # a fifth quicker on CPUs
+    averaged = [parameter.detach().clone() for parameter in net.parameters()]
     torch.manual_seed(seed)
     for k in range(done):
         if k % steps == 0:
-            log_message = messages(said.double().softmax(1), groups, sums).float()
             order = torch.randperm(len(pool), device=pool.device).split(chosen.batch)
+        if k % steps in (0, steps // 2):
+            log_message = messages(said.double().softmax(1), groups, sums).float()
         part = order[k % steps]
         x = pool[part].float() / 255
         if protocol == "ours":
@@ -302,8 +305,11 @@ def through_messages(
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+        now = [parameter.detach() for parameter in net.parameters()]
+        torch._foreach_lerp_(averaged, now, 1 - chosen.average)
         if progress and (k % 100 == 0 or k == done - 1):
             progress(task.name, k + 1, done)
+    torch._foreach_copy_([parameter.detach() for parameter in net.parameters()], averaged)
 
 
 def messages(probabilities: Tensor, groups: Tensor, sums: Tensor) -> Tensor:

@@ -141,7 +141,7 @@ def test_digits_are_learned_from_very_long_sums(nesy) -> None:
     for image, digit in zip(x, y, strict=True):
         image[0, 2 * digit + 4 : 2 * digit + 7, 4:24] = 255
     task = nesy.tasks.all_tasks()["sum256"]
-    settings = nesy.tasks.Settings(8, 20, warm_up=1, messages=True)
+    settings = nesy.tasks.Settings(8, 20, average=0.9, warm_up=1, messages=True)
     found = {"x": x, "y": y, "xt": x, "yt": y}
     (cell,) = nesy.training.train(task, [0], found, settings=settings)
     assert cell["concepts_right"] == 1
