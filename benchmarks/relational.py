@@ -30,7 +30,7 @@ import relational_tasks as tasks
 from latentgamma.relational.clauses import Clause, clause_bits
 from latentgamma.relational.noisy import LabelCost
 
-FIRST_SEED = 9101
+FIRST_SEED = 9501
 #: Training sets of each task with clean labels, those of them by gradient descent as well, with a tenth of
 #: wrong labels, with a tenth and an estimate of it, and for the other points of the curve.
 CLEAN_SEEDS, GRADIENT_SEEDS, NOISY_SEEDS, ESTIMATE_SEEDS, CURVE_SEEDS = 20, 10, 20, 1, 1
