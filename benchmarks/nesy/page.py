@@ -84,7 +84,7 @@ def long_sums(rows: list[Row]) -> list[str]:
         "other digits, what the sums of an image say about its digit has a standard deviation of "
         f"√(variance of a sum / sums of the image) = {noise(1024, 5000):.0f} with 5,000 sums, for every length, because longer sums contain "
         f"the image more often. Where each image is in one sum, it is {noise(64, 937):.0f} with 937 sums of 64 digits, {noise(256, 234):.0f} with 234 of 256 "
-        f"and {noise(1024, 58):.0f} with 58 of 1,024: 58 equations cannot determine what 44,426 parameters read. "
+        f"and {noise(1024, 58):.0f} with 58 of 1,024: 44,426 parameters can fit 58 sums without reading digits. "
         f"Measured with each image once: {figures(once) or 'nothing yet'}."
     )  # fmt: skip
     return said
