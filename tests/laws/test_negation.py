@@ -301,7 +301,7 @@ ELSEWHERE = {
     "save", "operator.tolerance", "shortcuts", "explore.render", "distributed.close_parquet",
     "Program.cached", "datalog.inputs", "datalog.outputs", "logic.Closure", "logic.Derivation", "logic.WhyNot", "logic.Rules",
     "LatentGamma", "operator.Trajectory", "operator.Certificate", "distributed.ProgramShard.of", "learning.FitResult",
-    "Decider", "Requirements.from_program", "requirements.Requirements.from_program",
+    "Decider", "Requirements.from_program", "requirements.Requirements.from_program", "paper.validation.Setup.oracle",
 }  # fmt: skip
 
 
