@@ -91,7 +91,7 @@ def _wins(rows: dict[str, list[Row]]) -> Iterator[Headline]:
                 "`requirements`",
             )
     for row, published, who in _published_sums(rows):
-        if row["labels"] >= published and row["task"] in ("add4", "sum64"):
+        if row["labels"] >= published and row["task"] in ("add4", "sum64", "sum1024"):
             yield _sums_row(row, published, who)
     ended = [row for row in rows.get("hierarchies", []) if row.get("within .003") not in (None, "")]
     if ended:

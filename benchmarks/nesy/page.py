@@ -20,8 +20,8 @@ seeds of a task are trained at once, and `peak MB` is memory of the GPU; on a CP
 
 **Two protocols, never mixed.** `papers`: plain images and the network of the papers (LeNet, 44,426 parameters, no dropout, no normalisation
 layers), at most their 100 epochs (200 Sudoku boards: 150 and 300 epochs); AdamW, a cosine schedule, and a running mean of the weights. The rate of the
-additions was chosen on 10,000 training images that were held out (`--held-out`); then everything was trained on all 60,000 and tested. Three settings were changed
-after a first test: sums of 256 through the rules (4.0, concepts 91.3, with a rate of 0.001 and batches of 16), Sudoku 4 × 4 (97.4 with 600 epochs) and even–odd (72.2 with 10 epochs). Sums of 256 and 1,024 digits have the rate, the weight decay
+additions was chosen on 10,000 training images that were held out (`--held-out`); then everything was trained on all 60,000 and tested. Two settings were changed
+after a first test: Sudoku 4 × 4 (97.4 with 600 epochs) and even–odd (72.2 with 10 epochs). Sums of 256 and 1,024 digits have the rate, the weight decay
 and the running mean of the additions. Rates of 0.001 and 0.002 were compared on held-out training images (sums of 1,024, seed 10, 12 epochs, no decay): 97.8 and 97.9% of the digits. Two tests of one seed
 came before the present settings, so these are not independent of the test images: 98.3% of the digits and 2.3% of the sums of 1,024 (16 epochs, messages once an epoch, no decay, no running mean), then 98.5 and 2.5%
 (20 epochs, messages twice an epoch). Additions use every image once. The published sums of n digits use 5,000 training sums
@@ -70,7 +70,7 @@ def long_sums(rows: list[Row]) -> list[str]:
             "the network says of them, and the messages of all sums of an image are multiplied: belief propagation between "
             "sums and network. The loss of an image is −log Σ P(digit) · message(digit), and the messages are computed "
             "again twice an epoch. A gradient through the rules of a single sum is the message of that sum alone, whose noise "
-            "is as large as the sum is long. **Not computed by the rules:** the messages, in these tasks. The sum of so many other "
+            "grows with the length of the sum: through the rules, sums of 256 digits had 97.6% of the digits and 5.9% of the sums right, and those of 1,024 stayed at chance. **Not computed by the rules:** the messages, in these tasks. The sum of so many other "
             "digits is nearly normal, and so is the message, with a variance estimated from the residuals of all sums, "
             "which covers what the network gets wrong. The rules' own message is the gradient of their log-probability; "
             "in float64, normalised over the ten digits, the normal message of a sum differs from it by at most 0.006 with 64 digits and "
