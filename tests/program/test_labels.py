@@ -73,6 +73,8 @@ def test_a_label_belongs_to_the_next_rule() -> None:
         ("% @rule R\n#external a.", "the line before its rule"),
         ("% @rule R\n% @rule Q\na.", "the line before its rule"),
         ("p(X) :- q(X). q(1).\n% @rule R\n", "there is no rule after"),
+        ("p(X) :- % @rule R\n q(X). q(1).", "the line before its rule"),
+        ("q(1).\n% @rule R\n#external p(X) : q(X).", "the line before its rule"),
         ("% @rule R\np(X) :- q(X).\n% @rule R\nq(1).", "two rules have the id"),
     ],
 )
@@ -133,6 +135,26 @@ def test_every_instance_of_a_rule_has_its_label() -> None:
         **{"edge(a,b)": None, "edge(b,c)": None},
         **{"path(a,b)": "P1", "path(b,c)": "P1", "path(a,c)": "P2"},
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "labels"),
+    [
+        ("% @rule R\np(X) :- q(X). r(X) :- q(X). q(1).", {"p(1)": ("R", 2)}),
+        ("% @rule R\np(1) :- q(1). r(X) :- q(X). q(1).", {"p(1)": ("R", 2)}),
+        ("% @rule R\np(X), ä(X) :- q(X). q(1).", {"p(1)": ("R", 2), "ä(1)": ("R", 2)}),
+        ("% @rule R\nq(X) =>\np(X). r(X) :- q(X). q(1).", {"p(1)": ("R", 2)}),
+        ("q(1..2). % @rule R\np(X) :- X = (1;2), q(X).", {"p(1)": ("R", 2), "p(2)": ("R", 2)}),
+        ("q(1). #external e(X) : q(X). [false]\n% @rule R\np(X) :- q(X).", {"p(1)": ("R", 3)}),
+        ('q("% @rule R").\np(X) :- q(X).', {}),
+        ("%* 1\n% @rule R\n*%\np(X) :- q(X). q(1).", {}),
+    ],
+)
+def test_a_label_in_a_text_with_variables_belongs_to_the_next_rule(
+    text: str, labels: dict[str, tuple[str, int]]
+) -> None:
+    steps = lg.derivations(parse(text), []).steps
+    assert {s.atom: (s.label.id, s.label.line) for s in steps if s.label} == labels
 
 
 def test_a_requirement_is_violated_exactly_when_its_body_holds() -> None:

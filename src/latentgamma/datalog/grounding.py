@@ -137,7 +137,6 @@ def ground_text(
     named = (output.names[atom] for atom in output.externals if atom in output.names)
     inputs = tuple(map(decode_name, named))
     origin = replace(grounding, inputs=inputs, shown=source.shown)
-    _ = origin.labels  # wrong ones are found now
     try:
         return replace(assembled(output)[0], origin=origin)
     except NotStratifiedError as error:

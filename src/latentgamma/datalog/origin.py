@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from array import array
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -29,7 +28,6 @@ from latentgamma.datalog.source import (
 )
 from latentgamma.errors import ParseError
 from latentgamma.program.program import Instance, Label, Program, Rule
-from latentgamma.program.rule_text import LABEL, misplaced_label, read_label
 
 # ---- The way back: from a ground rule to the line and the substitution it comes from
 # Nothing is kept for this when a program is grounded. When a proof is asked for, the text is
@@ -43,11 +41,14 @@ _RECORD = "__rule_"
 # Stands for '_' in a negated atom; no atom of a program has it (see `_refuse_extremes`).
 _ANY = "#sup"
 
+_HeadAndBody: TypeAlias = "tuple[str, frozenset[str]]"
+
 
 class Recorder(NamedTuple):
     """A rule of the text without pools, as two rules that record its instances."""
 
     line: int
+    label: Label | None
     text: str
     #: The variables, whose values are the first arguments of a record.
     variables: tuple[str, ...]
@@ -55,7 +56,7 @@ class Recorder(NamedTuple):
     negated: int
 
 
-def recorder(rule: Any, line: int, number: int) -> Recorder:
+def recorder(rule: Any, line: int, label: Label | None, number: int) -> Recorder:
     """Return the two rules for a node of clingo's tree."""
     from clingo.ast import Transformer, Variable
 
@@ -86,7 +87,7 @@ def recorder(rule: Any, line: int, number: int) -> Recorder:
     arguments = ",".join((*variables, *intervals, *negated))
     record = f"{_RECORD}{number}({arguments})" if arguments else f"{_RECORD}{number}"
     text = f"{record}{' :- ' * bool(body)}{'; '.join(body)}. {head} :- {record}."
-    return Recorder(line, text, variables, len(negated))
+    return Recorder(line, label, text, variables, len(negated))
 
 
 def _global_variables(rule: Any) -> set[str]:
@@ -237,17 +238,17 @@ class Grounding:
         ]
         shown = map(decode_text, values)
         substitution = tuple(zip(source.variables, shown, strict=False))
-        label = self.labels.get(source.line)
-        return Instance(f"line {source.line}", substitution, tuple(absent), label)
+        return Instance(f"line {source.line}", substitution, tuple(absent), source.label)
 
     def _ground_instance(self, rule: Rule) -> Instance | None:
         """Return where a rule that has no variables comes from: a line, or a table."""
         possible = self._complete[0].index
         head = rule.heads[0]
-        for denied, line in self._ground_lines.get((head, rule.body), ()):
+        for denied, (start, stop) in self._ground_places.get((head, rule.body), ()):
             absent = denied - rule.negated
             if rule.negated <= denied and absent.isdisjoint(possible):
-                return Instance(f"line {line}", (), tuple(sorted(absent)), self.labels.get(line))
+                line, label = self.source.line_at(start), self.source.label(stop)
+                return Instance(f"line {line}", (), tuple(sorted(absent)), label)
         predicate = signature_of(encode_name(head))
         known = not rule.body and predicate in dict(self.tables)
         return Instance(f"table {decode_name(predicate[0])}") if known else None
@@ -271,33 +272,15 @@ class Grounding:
         return decode_name(str(atom)) if known else None
 
     @cached_property
-    def labels(self) -> dict[int, Label]:
-        """The labels that comments give, by the line of the rule; all instances of it have them."""
-        if "@rule" not in self.text:
-            return {}
-        lines = {self.source.line(rule) for rule in self.source.rules}
-        lines |= {line for places in self._ground_lines.values() for _, line in places}
-        ids: set[str] = set()
-        found: dict[int, Label] = {}
-        for comment in re.finditer(rf"{LABEL}[^\n]*+", self.text):
-            start = comment.start()
-            label = read_label(self.text, comment[0], start, self.path, ids)
-            own = self.text.count("\n", 0, start) + 1
-            line = min((line for line in lines if line > own), default=None)
-            if line is None or line in found:
-                raise misplaced_label(self.text, start, self.path)
-            found[line] = replace(label, line=line)
-        return found
-
-    @cached_property
     def _recorders(self) -> list[Recorder]:
         """The rules that record instances, for all rules but candidates for open facts."""
         found: list[Recorder] = []
         for rule in self.source.rules:
             if rule.ast_type.name == "Rule" and not self._is_candidate(rule):
-                line = self.source.line(rule)
+                start, end = self.source.extent(rule)
+                line, label = self.source.line_at(start), self.source.label(end - 1)
                 for member in rule.unpool():
-                    found.append(recorder(member, line, len(found)))
+                    found.append(recorder(member, line, label, len(found)))
         return found
 
     @cached_property
@@ -309,10 +292,8 @@ class Grounding:
         return rules
 
     @cached_property
-    def _ground_lines(
-        self,
-    ) -> dict[tuple[str, frozenset[str]], list[tuple[frozenset[str], int]]]:
-        """The facts and the rules without variables: by head and body, the negated atoms and the line."""
+    def _ground_places(self) -> dict[_HeadAndBody, list[tuple[frozenset[str], tuple[int, int]]]]:
+        """The facts and the rules without variables: by head and body, the negated atoms and the places."""
         constants = {name: str(value) for name, value in self.source.constants.items()}
 
         def evaluated(atom: str) -> str:
@@ -321,14 +302,13 @@ class Grounding:
             name, arguments = arguments_of(encode_name(atom))
             return decode_name(atom_text(name, [constants.get(a, a) for a in arguments]))
 
-        lines: dict[tuple[str, frozenset[str]], list[tuple[frozenset[str], int]]] = {}
+        places: dict[_HeadAndBody, list[tuple[frozenset[str], tuple[int, int]]]] = {}
         text = self.source.scanned.text
         for start, end in self.source.scanned.ground:
             for place, head, body, negated in ground_statements(text, start, end):
                 key = evaluated(head), frozenset(map(evaluated, body))
-                line = self.source.line_at(place)
-                lines.setdefault(key, []).append((frozenset(map(evaluated, negated)), line))
-        return lines
+                places.setdefault(key, []).append((frozenset(map(evaluated, negated)), place))
+        return places
 
 
 def _edit(text: str, edits: list[tuple[int, int, str]]) -> str:

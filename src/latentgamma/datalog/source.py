@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -22,7 +22,8 @@ from latentgamma.datalog.clingo_names import (
 )
 from latentgamma.errors import ParseError, ProgramError
 from latentgamma.program.names import UnreadableName, is_word, read_name, read_quoted
-from latentgamma.program.rule_text import error_at
+from latentgamma.program.program import Label
+from latentgamma.program.rule_text import error_at, misplaced_label, read_label, starts_label
 
 # ---- Datalog text made ready for clingo: comments blanked, and the statements that need no check
 
@@ -47,6 +48,7 @@ _literal = re.compile(rf"(not[ \t\n]++)?+({_ATOM})", re.ASCII)
 _blank_or_string = re.compile(rf"({_STRING})|[ \t\n]++", re.ASCII)
 _mark = re.compile(rf"{_STRING}|[(),]")
 _statement = re.compile(rf'(?:[^."]++|{_STRING}|\.\.)*+\.').match
+_external_type = re.compile(rf"{_BLANKS}\[\w*+\]").match
 _not_blank = re.compile(r"[^ \t\n]").search
 _special = re.compile(
     rf"""(?P<string>{_STRING})
@@ -96,6 +98,8 @@ class Scanned(NamedTuple):
     ground: tuple[tuple[int, int], ...]
     #: Where each part of it stands in the text as it was given; two steps.
     parts: tuple[_Parts, _Parts]
+    #: The labels that comments give, by the place of the full stop of the rule in the given text.
+    labels: dict[int, Label]
 
     def place(self, at: int) -> int:
         """Return the place in the text that was given."""
@@ -136,6 +140,7 @@ def scan(text: str, path: str) -> Scanned:
     "a(X) :-  b(X).  'x6772c3b6c39f65(X) :-  b(X)."
     """
     inputs: list[Signature] = []
+    comments: list[tuple[int, int, str]] = []
     parts = _Parts()
     at = copied = 0
     while first := _first(text, at):
@@ -180,16 +185,50 @@ def scan(text: str, path: str) -> Scanned:
                 inputs.append((encode_predicate(found["name"]), int(found["arity"])))
             new = _blank(text, start, at)
         parts.add(text[copied:start], copied)
+        if kind == "line" and starts_label(found[0]):
+            comments.append((start, parts.length, found[0]))
         parts.add(new, start)
         copied = at
     parts.add(text[copied:], copied)
     cleaned = "".join(parts.pieces)
+    labels = _labels(text, path, comments, cleaned, parts) if comments else {}
     if _long_number(cleaned):
         _check_numbers(cleaned, lambda at, problem: error_at(text, parts.place(at), problem, path))
     rewritten = _rewrite(cleaned)
     cleaned = "".join(rewritten.pieces)
     ground = _ground_parts(cleaned)
-    return Scanned(cleaned, blank_out(cleaned, ground), tuple(inputs), ground, (parts, rewritten))
+    unchecked = blank_out(cleaned, ground)
+    return Scanned(cleaned, unchecked, tuple(inputs), ground, (parts, rewritten), labels)
+
+
+def _labels(
+    text: str, path: str, comments: list[tuple[int, int, str]], cleaned: str, parts: _Parts
+) -> dict[int, Label]:
+    """Return the labels in comments, which stand at these places of the text and of the cleaned one."""
+    found: dict[int, Label] = {}
+    ids: set[str] = set()
+    waiting: tuple[int, Label] | None = None  # where the label stands
+    at = 0
+    for place, cleaned_place, comment in [*comments, (len(text), len(cleaned), "")]:
+        while (first := _not_blank(cleaned, at)) and first.start() < cleaned_place:
+            start = first.start()
+            statement = _ground_statement(cleaned, at) or _statement(cleaned, at)
+            at = statement.end() if statement else len(cleaned)
+            if cleaned.startswith("#", start):
+                external = cleaned.startswith("#external", start)
+                if external and waiting:
+                    raise misplaced_label(text, waiting[0], path)
+                if external and (end := _external_type(cleaned, at)):
+                    at = end.end()
+            elif waiting:
+                line = text.count("\n", 0, parts.place(start)) + 1
+                found[parts.place(at - 1)] = replace(waiting[1], line=line)
+                waiting = None
+        if waiting or at > cleaned_place:
+            raise misplaced_label(text, waiting[0] if waiting else place, path)
+        if comment:
+            waiting = place, read_label(text, comment, place, path, ids)
+    return found
 
 
 def _content(text: str, start: int, path: str) -> tuple[str, int]:
@@ -343,11 +382,11 @@ def facts_renamed(text: str, new_names: dict[Signature, str]) -> str:
 
 def ground_statements(
     text: str, start: int, end: int
-) -> Iterator[tuple[int, str, list[str], list[str]]]:
-    """Yield each statement of a part without variables: its place, and the names of its atoms.
+) -> Iterator[tuple[tuple[int, int], str, list[str], list[str]]]:
+    """Yield each statement of a part without variables: its places, and the names of its atoms.
 
     >>> list(ground_statements("a.  p( x ) :- q, not r.", 0, 23))
-    [(0, 'a', [], []), (4, 'p(x)', ['q'], ['r'])]
+    [((0, 1), 'a', [], []), ((4, 22), 'p(x)', ['q'], ['r'])]
     """
     at = start
     while at < end and (found := _ground_statement(text, at, end)):
@@ -357,7 +396,7 @@ def ground_statements(
             for x in _literal.finditer(found[2] or "")
         ]
         yield (
-            found.start(1),
+            (found.start(1), found.end() - 1),
             head,
             [name for negative, name in literals if not negative],
             [name for negative, name in literals if negative],
@@ -495,6 +534,10 @@ class Source:
     def line(self, node: Any) -> int:
         """Return the line of a node of clingo's tree in the text as it was given."""
         return self.line_at(self.extent(node)[0])
+
+    def label(self, stop: int) -> Label | None:
+        """Return the label of the rule whose full stop is here in the scanned text."""
+        return self.scanned.labels.get(self.scanned.place(stop)) if self.scanned.labels else None
 
     def line_at(self, at: int) -> int:
         """Return the line of a place of the scanned text in the text as it was given."""

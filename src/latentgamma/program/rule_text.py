@@ -336,9 +336,8 @@ _token = re.compile(
 _ATOM, _COMMA, _END, _ARROW, _REVERSED, _COMMENT, _BLOCK, _CAREFUL = range(1, 9)
 _EXTERNAL, _SHOW, _NOT = range(9, 12)
 _ARROWS = (_ARROW, _REVERSED)
-#: How a comment starts that gives a label to the next rule.
-LABEL = r"%[ \t]*+@rule(?!\w)"
-_starts_label = re.compile(LABEL).match
+#: Whether a comment gives a label to the next rule.
+starts_label = re.compile(r"%[ \t]*+@rule(?!\w)").match
 _label = re.compile(r"%[ \t]*+@rule[ \t]++([^\s:,]++)[ \t]*+(?::(.*))?").fullmatch
 _opening_brace = re.compile(r"[ \t\n]*+\{").match
 _variable = re.compile(r"(?:_*+[A-Z])\w*+").match
@@ -634,7 +633,7 @@ class _RuleReader:
 
     def skip_line_comment(self, token: re.Match[str]) -> bool:
         self.at = token.end()
-        if "@rule" in token[_COMMENT] and _starts_label(token[_COMMENT]):
+        if "@rule" in token[_COMMENT] and starts_label(token[_COMMENT]):
             self.keep_label(token[_COMMENT], token.start(_COMMENT))
         return True
 
