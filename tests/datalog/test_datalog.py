@@ -673,6 +673,25 @@ def test_sums_are_exact_or_refused(rows, grouped: bool) -> None:
             ground(text)
 
 
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("U = Z+1, V = #sum{U,W : f(W)}", "p(7)"),
+        ("U = Z+1, V = #sum+{U,W : f(W)}", "p(7)"),
+        ("U = Z+1, V = #max{U,W : f(W)}", "p(3)"),
+        ("U = Z+1, V = #sum{U,W : f(W)}, V*2 < 20", "p(7)"),
+        ("T = #sum{Z,W : f(W)}, U = T+1, V = #sum{U,W : f(W)}", "p(13)"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::latentgamma.datalog.GroundingWarning")
+def test_an_aggregate_of_a_computed_value(body: str, expected: str) -> None:
+    assert expected in ground(f"p(V+1) :- e(Z), {body}. e(1). f(1..3).").facts
+    for number in (1_000_000_000, 2**31 - 1):
+        if "#max" not in body or number == 2**31 - 1:
+            with pytest.raises(lg.ParseError, match="not fit in 32 bits"):
+                ground(f"p(V+1) :- e(Z), {body}. e({number}). f(1..3).")
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.integers(-(2**33), 2**33) | st.sampled_from(NUMBERS), st.sampled_from(["{}", "- {}"]))
 def test_numbers_of_the_text_fit_or_are_refused(number: int, form: str) -> None:

@@ -112,12 +112,16 @@ class _Arithmetic:
                     for name, found in self._solve(term, self.occurring, known, excess).items():
                         values[name] = _union([values.get(name), found])
         compared = [n for n in literals if _is_kind(n, "Comparison") and not n.sign]
-        for _ in range(len(compared) + 1):
-            for node in literals:
-                if _is_kind(node, "BodyAggregate") and not node.sign:
-                    guard = node.atom.left_guard
-                    if guard and guard.comparison == _EQ and guard.term.ast_type.name == "Variable":
-                        values.setdefault(guard.term.name, self.total(node.atom, values))
+        totals = [n for n in literals if _is_kind(n, "BodyAggregate") and not n.sign]
+        outer = _outer_variables(literals)
+        for _ in range(len(compared) + len(totals) + 1):
+            for node in totals:
+                guard = node.atom.left_guard
+                if not guard or guard.comparison != _EQ or guard.term.ast_type.name != "Variable":
+                    continue
+                used = {name for element in node.atom.elements for name in _variables(element)}
+                if used & outer <= values.keys():
+                    values.setdefault(guard.term.name, self.total(node.atom, values))
             for left, operator, right in _comparisons(compared):
                 for term, other in ((left, right), (right, left)):
                     if operator == _EQ and _variables(other) <= values.keys():
@@ -295,9 +299,7 @@ def _binding_literals(scope: _Scope) -> tuple[list[str], set[str]]:
     rest = [
         n for n in scope.literals if n not in body and (scope.total is not None or not _computes(n))
     ]
-    outer = {
-        name for n in scope.literals for name in _variables(n) if not _is_kind(n, "BodyAggregate")
-    }
+    outer = _outer_variables(scope.literals)
     while True:
         for literal in rest:
             assigned = _assigned_variables(literal) - bound
@@ -382,6 +384,13 @@ def _computes(node: Any) -> bool:
 def _variables(node: Any) -> set[str]:
     names = {part.name for part in walk(node) if part.ast_type.name == "Variable"}
     return names - {"_"}
+
+
+def _outer_variables(literals: Iterable[Any]) -> set[str]:
+    """Return the variables of a body outside of aggregates, and those that aggregates are assigned to."""
+    literals = list(literals)
+    outside = (_variables(n) for n in literals if not _is_kind(n, "BodyAggregate"))
+    return set().union(*outside, *map(_assigned_variables, literals))
 
 
 def _assigned_variables(literal: Any) -> set[str]:
