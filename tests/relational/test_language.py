@@ -530,6 +530,8 @@ def test_prolog_on_lists_is_an_argument_of_fit(tmp_path: Path) -> None:
     path = tmp_path / "bk.pl"
     path.write_text(text)
     assert lg.relational.fit(path, positive, negative, **options).rules == result.rules
+    hurried = lg.relational.fit(text + " q(4).", positive, negative, time_limit=1e-9, **options)
+    assert any("not every term" in note for note in hurried.notes)
     named = [("t", "Anna"), ("t", "Cid")]  # not variables
     found = lg.relational.fit("p('Anna'). p('Cid'). q('Bob').", named, ground_lists=0)
     assert found.rules == ("t(X) :- p(X).",)

@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -354,9 +355,23 @@ def test_labels_without_a_rule_give_no_program() -> None:
     background = {"p": [(n, rng.randrange(40)) for n in range(40)]}
     labels = [("t", n) for n in range(40)]
     rng.shuffle(labels)
-    result = lg.relational.fit(background, labels[:20], labels[20:], noise="auto")
-    assert not result.found
-    assert "fewer bits" in result.reason
+    for noise in ("auto", 0):
+        result = lg.relational.fit(background, labels[:20], labels[20:], noise=noise, max_body=2)
+        assert not result.found
+        assert noise == 0 or "fewer bits" in result.reason
+        (nearest,) = [note for note in result.notes if "bits longer than a list" in note]
+        assert re.search(r" [0-9]+\.[0-9] bits.*: t\(X\) :- p\(.*\)\.$", nearest)
+
+
+def test_two_invented_predicates_that_do_not_help() -> None:
+    rng = random.Random(0)
+    pairs = [pair for pair in itertools.product(range(12), repeat=2) if rng.random() < 0.12]
+    background = {"p": pairs, "q": [(n,) for n in range(12) if rng.random() < 0.5]}
+    labels = [("t", n) for n in range(12)]
+    rng.shuffle(labels)
+    limits = {"max_body": 1, "max_variables": 2, "work_limit": 30_000_000}
+    result = lg.relational.fit(background, labels[:6], labels[6:], invent=2, **limits)
+    assert not result.complete
 
 
 def test_flipped_labels_are_the_share_that_was_asked_for() -> None:

@@ -171,7 +171,9 @@ def fit(
     budget = Budget(time_limit, work_limit=work_limit)
     unused: list[str] = []
     if ground_lists is not None:
-        files = read_prolog(background, positive, negative, ground_lists, types, directions)
+        files = read_prolog(
+            background, positive, negative, ground_lists, types, directions, time_limit
+        )
         background, positive, negative = files.background, files.positive, files.negative
         definitions, unused = files.options["definitions"], files.unused
 
@@ -310,10 +312,11 @@ def _clean(
             return problem, other, Kind.POSITIVE
         return problem, found, Kind.CLEAN
     other, _ = noisy_search(problem, one_left, None, phase, report, more=found.candidates)
-    if not other.choices:
-        return problem, found, Kind.CLEAN
     other.excluded = found.excluded
-    return problem, other, Kind.PARTIAL
+    if other.choices:
+        return problem, other, Kind.PARTIAL
+    other.unexplained, other.notes = found.unexplained, found.notes
+    return problem, other, Kind.CLEAN
 
 
 def _rows(examples: Any, what: str) -> list[tuple[str, ...]]:

@@ -377,8 +377,9 @@ def noisy_search(
     found = Found(relations=source.relations, definitions=source.definitions)
     definition_bits = {n: one.relation.bits for n, one in source.definitions.items()}
     wrong = 0
+    more = _screen([one for one in more if not one.definitions])  # the numbers of theirs may differ
     for candidates in source.rounds():
-        candidates = [*candidates, *_screen(more)] if more else candidates
+        candidates = [*candidates, *more]
         found.candidates, found.literals = candidates, source.literals
         hypotheses = Hypotheses(problem, candidates)
         scorer = SetScorer(hypotheses, cost, definition_bits, options.invent, budget)
@@ -388,16 +389,16 @@ def noisy_search(
         report(
             f"bodies of {quantity(source.literals, 'literal')}", len(candidates), 1 - wrong / labels
         )
-        if best and best_bits < float(scorer.total([()])[0]):
+        listed = float(scorer.total([()])[0])
+        if best and best_bits < listed:
             found.choices = [
                 Choice(chosen, bits, False)
                 for bits, chosen in ranked[: 4 * options.alternatives + 1]
                 if bits <= best_bits + NOISY_SLACK and chosen
             ]
             return found, wrong / labels
-    found.notes.append(
-        "no program was found that describes the labels in fewer bits than a list of them"
-    )
+        others = (Choice(chosen, bits - listed, False) for bits, chosen in ranked if chosen)
+        found.nearest = next(others, None)
     return found, 0.0
 
 

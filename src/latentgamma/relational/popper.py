@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import os
 import re
 import time
@@ -137,10 +138,12 @@ def read_prolog(
     ground_lists: int,
     types: Mapping[str, Sequence[str]] | None,
     directions: Mapping[str, Sequence[str]] | None,
+    time_limit: float = math.inf,
 ) -> PopperFiles:
     """Return Prolog's facts, evaluated for the terms of the examples, and the examples.
 
-    The background is a text or a path; examples are a text, or tuples whose cells are terms.
+    The background is a text or a path; examples are a text, or tuples whose cells are terms. The
+    evaluation takes a part of the time limit.
     """
     if not isinstance(background, (str, os.PathLike)):
         raise DataError("with ground_lists=, the background is a text or a path of Prolog clauses")
@@ -157,7 +160,8 @@ def read_prolog(
     text = read_text(background) if is_path else str(background)
     examples = [_as_atom(row) for row in [*found.positive, *(found.negative or [])]]
     clauses = _read_clauses(text, "the background", found.unused)
-    facts = evaluate(clauses, examples, None, bias, ground_lists, found.unused)
+    seconds = _EVALUATION_FRACTION * time_limit
+    facts = evaluate(clauses, examples, None, bias, ground_lists, found.unused, seconds)
     found.background = {f"{name}/{arity}": rows for (name, arity), rows in facts.items()}
     found.options["definitions"] = text
     return found
@@ -427,6 +431,7 @@ def evaluate(
     bias: _Bias,
     ground_lists: int | None,
     unused: list[str],
+    seconds: float = math.inf,
 ) -> Facts:
     """Return the facts of the wanted predicates; of all that have facts or rules if None."""
     tables = {name: list(dict.fromkeys(rows)) for name, rows in clauses.tables.items()}
@@ -459,7 +464,7 @@ def evaluate(
             f"bk.pl: predicates on lists or numbers, which ground_lists= evaluates: {names}"
         )
         return facts
-    reached = _Tabulation(clauses, examples, bias, ground_lists, unused)
+    reached = _Tabulation(clauses, examples, bias, ground_lists, unused, seconds)
     facts.update(reached.facts([*others, *facts], facts))
     return facts
 
@@ -560,6 +565,8 @@ def _with_rules(tables: Facts, rules: Sequence[str], unused: list[str]) -> Facts
 
 #: Calls of background predicates, terms of one type and the seconds that an evaluation may take.
 _MOST_CALLS, _MOST_TERMS, _MOST_SECONDS = 60_000, 2_000, 4.0
+#: The fraction of the time limit that it may take.
+_EVALUATION_FRACTION = 0.3
 #: Numbers beside those of the examples, if there are few enough in between.
 _MOST_NUMBERS = 200
 
@@ -579,6 +586,7 @@ class _Tabulation:
         bias: _Bias,
         ground_lists: int | None,
         unused: list[str],
+        seconds: float,
     ) -> None:
         self._prolog = clauses.prolog()
         self._bias, self._unused = bias, unused
@@ -597,7 +605,7 @@ class _Tabulation:
         low, high = min([0, *numbers]), max([self._longest, *numbers])
         self._numbers = (low, high) if high - low <= _MOST_NUMBERS else (0, self._longest)
         self._calls = 0
-        self._end = time.monotonic() + _MOST_SECONDS
+        self._end = time.monotonic() + min(seconds, _MOST_SECONDS)
 
     def _types(self, name: Signature) -> tuple[str, ...]:
         return self._bias.types.get(name) or ("",) * name[1]

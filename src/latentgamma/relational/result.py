@@ -664,6 +664,12 @@ def build_result(
     else:
         by_relation = {target.relation: target for target in problem.targets}
         missing = tuple(problem.atom(by_relation[r], c) for r, c in found.unexplained)
+        if found.nearest is not None:
+            nearest = " ".join(_program(problem, found, found.nearest).rules)
+            notes.append(
+                f"with its exceptions, this program is {found.nearest.bits:.1f} bits longer than a "
+                f"list of the positive examples: {nearest}"
+            )
     if budget.timed_out:
         notes.append(
             "the time limit ended the search; another call, or a longer time_limit, may find "

@@ -344,6 +344,7 @@ class Found:
     too_many_clauses: bool = False  # whether the shortest program has more than `max_clauses` rules
     alternatives_timed_out: bool = False  # whether the time limit ended the search for alternatives
     notes: list[str] = field(default_factory=list)  # what was left out
+    nearest: Choice | None = None  # if a list of the labels is shorter, with the bits above it
 
 
 @dataclass(frozen=True)
