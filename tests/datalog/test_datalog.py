@@ -42,6 +42,7 @@ from latentgamma.datalog import (
 from latentgamma.datalog.clingo import run_clingo
 from latentgamma.datalog.tables import constant
 from latentgamma.program.names import quote
+from latentgamma.relational.problem import read_facts
 from reference import every_fact_set
 
 TRANSITIVE = """\
@@ -623,6 +624,24 @@ größe(X), X <-3 => y(X).
     assert lg.datalog.outputs(program) == tuple(name.replace("e", "p", 1) for name in several)
 
 
+def test_a_cell_is_read_as_rules_read_it() -> None:
+    rows = [("größe", "Ann"), ("not", -3), ("x_1", "Ä b")]
+    program = ground('p(X) :- e(X,"Ann"). q(Y) :- e(größe,Y).', facts={"e": rows})
+    assert {'e(größe,"Ann")', 'e("not",-3)', 'e(x_1,"Ä b")'} < program.facts
+    assert {"p(größe)", 'q("Ann")'} < program.facts
+    assert read_facts({"e": rows}, "facts") == {("e", 2): [tuple(map(str, row)) for row in rows]}
+
+
+def test_numbers_that_tables_have_as_strings_are_named_where_size_matters() -> None:
+    table = {"balance": [('bob, "7",', 3), ("cy", -3000000000), ("di", -1.5)]}
+    with pytest.warns(GroundingWarning, match="-3000000000 in column 2 of the table of 'balance'"):
+        ground("low(X) :- balance(X,B), B < 0.", facts=table)
+    with pytest.warns(GroundingWarning, match="0.5 in column 1"):
+        ground("total(S) :- S = #max{X : e(X)}.", facts={"e": [0.5]})
+    ground("p(X) :- balance(X,B), B != 3.", facts=table)
+    ground("low(X) :- balance(X,B), B < 0.", facts={"balance": [("007", -3)]})
+
+
 # ---------------------------------------------------------------- numbers
 
 
@@ -1135,7 +1154,8 @@ def test_wrong_tables_by_name(tmp_path: Path) -> None:
         (2**31, '"2147483648"'),
         ("", '""'),
         ('say "x"\\\n', '"say \\"x\\"\\\\\\n"'),
-        ("größe", '"größe"'),
+        ("größe", "größe"),
+        ("²", "²"),
     ],
 )
 def test_cells(cell: object, written: str) -> None:

@@ -20,6 +20,7 @@ from latentgamma.datalog.source import (
     CANDIDATE,
     Signature,
     Source,
+    arguments_of,
     clingo_error,
     ground_statements,
     read_source,
@@ -45,6 +46,10 @@ MAX_SECONDS = 600.0
 
 _extreme = re.compile(r"#(?:sup|inf)\b")
 _string = re.compile(r'"(?:[^"\\]|\\.)*+"')
+# A cell of a table that is a number for its reader, and a string for clingo.
+_number_as_string = re.compile(
+    r"""(?<=[(,])"(-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:e[-+]?[0-9]++)?)"(?=[,)])"""
+)
 _remark = re.compile(r"<\w+>:([0-9]+):([0-9]+)[-0-9:]*: info: (.*?):\n  (.*)\n")
 
 
@@ -310,6 +315,16 @@ def _warn(source: Source, output: Output, tables: tuple[tuple[Signature, str], .
         if len(several) > 1:
             forms = " and ".join(f"{name}/{arity}" for arity in sorted(several))
             _say(f"{source.path}: {forms} are different predicates; is an argument missing?")
+    if any(_uses_size(node) for rule in source.rules for node in walk(rule)):
+        for (name, _), facts in tables:
+            if found := _number_as_string.search(facts):
+                line = facts.rfind("\n", 0, found.start()) + 1
+                column = len(arguments_of(facts[line : found.end()] + ")")[1])
+                _say(
+                    f"{source.path}: {found[1]} in column {column} of the table of '{name}' is a "
+                    "string, since it is not a whole number of 32 bits, and a string is larger than "
+                    "every number; scale or round it if the rules compare this column"
+                )
     for literal in _compared_constants(source):
         problem = (
             f"'{literal}' compares two constants; only rules without variables compare columns"
@@ -334,6 +349,14 @@ def _warn(source: Source, output: Output, tables: tuple[tuple[Signature, str], .
             else:
                 problem = f"{problem}: {what}"
             _say(str(source.error(int(line), int(column), problem)))
+
+
+def _uses_size(node: Any) -> bool:
+    """Return whether a node of clingo's tree computes, or compares values by size."""
+    kind = node.ast_type.name
+    if kind == "Comparison":
+        return any(guard.comparison < 4 for guard in node.guards)  # neither != nor =
+    return kind in {"BinaryOperation", "UnaryOperation", "BodyAggregate"}
 
 
 def _begin(atom: Any) -> tuple[int, int]:

@@ -1,8 +1,9 @@
 r"""Fact tables: CSV, TSV and Parquet files, or rows, as facts of a predicate.
 
 A cell becomes a number if it is a whole number of at most 32 bits written plainly (`17`, `-3`), a
-constant if it is a lower-case name (`ann`, `x_1`), and a string otherwise (`"Ann"`, `"3.5"`,
-`"007"`): a capital letter starts a variable, so `Ann` in a table is the string `"Ann"` in rules.
+constant if it is a word of rule text (`ann`, `x_1`, `größe`), and a string otherwise (`"Ann"`,
+`"3.5"`, `"007"`): a letter from A to Z starts a variable, so `Ann` in a table is the string `"Ann"`
+in rules.
 """
 
 from __future__ import annotations
@@ -16,18 +17,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from latentgamma._text import shortened
-from latentgamma.datalog.clingo_names import PREDICATE, encode_predicate
+from latentgamma.datalog.clingo_names import PREDICATE, encode_name, encode_predicate
 from latentgamma.datalog.source import Signature
 from latentgamma.errors import DataError, MissingPackageError
-from latentgamma.program.names import UnreadableName, read_name
+from latentgamma.program.names import UnreadableName, is_word, read_name
 from latentgamma.program.rule_text import decode_text
 
 #: The facts of one predicate: a table's path, or one row after another.
 Table: TypeAlias = "str | os.PathLike[str] | Iterable[Sequence[Any]]"
 
 _key = re.compile(rf"\s*({PREDICATE})\s*(?:/\s*([0-9]+)|\(([^()]*)\))?\s*").fullmatch
-_plain = re.compile(r"_*[a-z][A-Za-z0-9_]*|0|-?[1-9][0-9]{0,8}", re.ASCII).fullmatch
-_whole = re.compile(r"-?[1-9][0-9]{9}", re.ASCII).fullmatch
+_whole = re.compile(r"0|-?[1-9][0-9]{0,9}", re.ASCII).fullmatch
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 # An argument as clingo prints it; a function term counts as one.
 _argument = re.compile(r"""(?:"(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+')|[^,()"']+(?:\([^()]*\))?""")
@@ -66,9 +66,7 @@ def constant(value: object) -> str:
     ['ann', '"Ann"', '3', '"007"']
     """
     text = str(value)
-    if _plain(text) and text != "not":
-        return text
-    if _whole(text) and -(2**31) <= int(text) < 2**31:
+    if is_word(text) or (_whole(text) and -(2**31) <= int(text) < 2**31):
         return text
     return f'"{text.translate(_ESCAPES)}"'
 
@@ -134,6 +132,8 @@ def _as_text(
                         "a string or a number"
                     )
                 cell = constant(value)
+                if not cell.isascii() and not cell.startswith('"'):
+                    cell = encode_name(cell)
                 if "\0" in cell:
                     raise DataError(f"{where}: row {number} holds a NUL character")
                 written[type(value), value] = cell

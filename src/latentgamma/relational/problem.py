@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from latentgamma._text import listing, quantity
+from latentgamma.datalog.clingo_names import decode_text
 from latentgamma.datalog.grounding import ground
 from latentgamma.datalog.tables import cells_of, constant, table_facts
 from latentgamma.errors import DataError
@@ -740,7 +741,8 @@ def _special(
 
 def _number(cell: str) -> float:
     """Return the whole number in a cell; NaN if there is none, since rules compare whole numbers."""
-    return float(cell) if constant(cell) == cell and cell.lstrip("-").isdigit() else math.nan
+    whole = cell.isascii() and cell.lstrip("-").isdigit() and constant(cell) == cell
+    return float(cell) if whole else math.nan
 
 
 def _constants_of(values: Ints, allowed: set[int] | None) -> list[int]:
@@ -822,8 +824,9 @@ def read_facts(source: Any, what: str) -> Facts:
         return found
     if isinstance(source, Mapping):
         for signature, text in table_facts({key: _rows_of(rows) for key, rows in source.items()}):
-            rows = [tuple(cells_of(line[:-1])[1:]) for line in text.splitlines()]
-            found.setdefault(signature, []).extend(rows)
+            plain = decode_text(text) if "'" in text else text
+            rows = [tuple(cells_of(line[:-1])[1:]) for line in plain.splitlines()]
+            found.setdefault((decode_text(signature[0]), signature[1]), []).extend(rows)
         return found
     if not isinstance(source, Iterable):
         raise DataError(
