@@ -624,6 +624,21 @@ größe(X), X <-3 => y(X).
     assert lg.datalog.outputs(program) == tuple(name.replace("e", "p", 1) for name in several)
 
 
+def test_why_not_adds_open_facts_alone() -> None:
+    text = "p(X) :- e(X,Y), not e(X,Y). q(X) :- p(X).\nr(X) :- e(X,_), not f(X).\ne(1,2). f(1)."
+    program = ground(text, open=["e/2", "f/1"])
+    for atom in ("p(1)", "q(1)"):
+        found = lg.why_not(program, ["e(1,2)"], atom)
+        assert found is not None
+        assert (found.missing, found.withdrawn) == (frozenset(), frozenset())
+        assert "whatever is given: no instance of line 1 derives it" in str(found)
+    found = lg.why_not(program, ["f(1)"], "r(1)")
+    assert found is not None
+    assert (found.missing, found.withdrawn) == ({"e(1,2)"}, {"f(1)"})
+    twice = lg.why_not(ground("q(1). p(X) :- q(X), X > 2. p(X) :- q(X), X > 3."), [], "p(1)")
+    assert str(twice).endswith("no instance of line 1 derives it")
+
+
 def test_a_cell_is_read_as_rules_read_it() -> None:
     rows = [("größe", "Ann"), ("not", -3), ("x_1", "Ä b")]
     program = ground('p(X) :- e(X,"Ann"). q(Y) :- e(größe,Y).', facts={"e": rows})

@@ -256,7 +256,7 @@ class Grounding:
     def places(self, atom: str) -> list[str]:
         """Return where the rules for the predicate of an atom stand."""
         rules = self._rules_of.get(signature_of(encode_name(atom)), ())
-        return [f"line {self.source.line(rule)}" for rule in rules]
+        return [f"line {line}" for line in dict.fromkeys(map(self.source.line, rules))]
 
     def atom_name(self, text: str) -> str | None:
         """Return the name of the atom that the text writes, if the rules have its predicate."""

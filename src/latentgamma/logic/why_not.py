@@ -241,13 +241,18 @@ def smallest_change(program: Program, given: Mask, goal: int) -> tuple[set[int],
     """Return the atoms to add to the facts, and the facts to withdraw, so that the goal follows.
 
     Only atoms that no rule derives are added, if that is possible; else others as well, and the
-    goal itself only where nothing else helps.
+    goal itself only where nothing else helps. To a grounded program only open facts are added; both
+    sets are empty if none help.
 
     Raises:
         MissingPackageError: if clingo is not installed.
     """
-    derivable = program.rules_per_head > 0
-    for may_add in (~derivable, (np.arange(program.M) != goal) & ~program.auxiliary):
+    underived = program.rules_per_head == 0
+    others = (np.arange(program.M) != goal) & ~program.auxiliary
+    if program.origin is not None:
+        others = program.mask([name for name in program.origin.inputs if name in program.index])
+        underived &= others
+    for may_add in (underived, others):
         found = nearest_facts(program, given, given | may_add, {goal: True})
         if found is None:
             continue
@@ -255,7 +260,7 @@ def smallest_change(program: Program, given: Mask, goal: int) -> tuple[set[int],
         added = {i for i, is_fact in facts.items() if is_fact and not given[i]}
         withdrawn = {i for i, is_fact in facts.items() if given[i] and not is_fact}
         return (added, withdrawn) if proved else _reduced(program, given, goal, added, withdrawn)
-    return {goal}, set()
+    return ({goal} if program.origin is None else set()), set()
 
 
 def nearest_facts(
@@ -372,8 +377,8 @@ class WhyNot(Explanation):
     these changes is enough. Where that is possible the missing atoms are such that no rule
     derives. The changes are few, but not always the fewest there are.
 
-    An atom that no facts can derive, because grounding has found no instance of its rules, has
-    nothing missing and nothing withdrawn.
+    An atom of a grounded program that no open facts can derive has nothing missing and nothing
+    withdrawn.
 
     >>> program = Program.from_rules([("bird", ["penguin"]), ("animal", ["bird"])])
     >>> print(why_not(program, [], "animal"))

@@ -215,6 +215,10 @@ class Instance:
 class Origin(Protocol):
     """The text that a program was grounded from."""
 
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The atoms that can be given."""
+
     def complete(self) -> Any:
         """Return the same program with every body as it was written, nothing evaluated away."""
 
