@@ -1,6 +1,6 @@
 """Rules with variables: the tasks of ∂ILP, wrong labels, worlds, kinship chains, many facts, graphs.
 
-The training sets are those of seeds 9101 and on, which were not used in development. A program is right
+The training sets are those of seeds 9501 and on, which were not used in development. A program is right
 if it derives exactly the right atoms on a larger instance. Times are CPU seconds of one thread.
 `--done FILE` keeps finished jobs: the same command then continues. `--seeds 1` runs one seed of each part.
 """
