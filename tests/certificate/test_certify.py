@@ -21,7 +21,7 @@ from latentgamma.generators import (
     ladder,
     random,
 )
-from latentgamma.paper.bounds import paper_window
+from latentgamma.paper.window import paper_window
 from latentgamma.program.program import Program
 from random_programs import random_program
 from reference import every_fact_set

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import latentgamma as lg
 from latentgamma import plot
 from latentgamma.certificate.constants import certify_closed_form
-from latentgamma.paper.bounds import paper_window
+from latentgamma.paper.window import paper_window
 from latentgamma.plot.figure import CSS_VARIABLES
 from latentgamma.plot.program_graph import layered_layout
 

@@ -463,7 +463,7 @@ def certify(args: argparse.Namespace) -> int:
                 program, constants, depth=args.depth, dtype=dtype, bump=gate == "bump"
             )
         if program.definite:
-            from latentgamma.paper.bounds import paper_window
+            from latentgamma.paper.window import paper_window
 
             paper = paper_window(program, constants[0])
     success = certificate.holds and certificate.t_max >= (args.horizon or 0)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from latentgamma.logic.closure import Closure
     from latentgamma.logic.proof import Derivation
     from latentgamma.logic.why_not import WhyNot
-    from latentgamma.paper.bounds import PaperWindow
+    from latentgamma.paper.window import PaperWindow
     from latentgamma.program.program import Program
 
 #: A terminal shows at most this many names or rules; a pipe gets all of them.

@@ -1,15 +1,15 @@
 from latentgamma.paper import charts as charts
 from latentgamma.paper import report as report
 from latentgamma.paper import validation as validation
-from latentgamma.paper.bounds import PaperWindow as PaperWindow
 from latentgamma.paper.bounds import critical_sigma as critical_sigma
 from latentgamma.paper.bounds import flip_bound as flip_bound
 from latentgamma.paper.bounds import flip_probability as flip_probability
 from latentgamma.paper.bounds import lower_bound_bits as lower_bound_bits
 from latentgamma.paper.bounds import misroute_bound as misroute_bound
-from latentgamma.paper.bounds import paper_window as paper_window
 from latentgamma.paper.bounds import parameter_count as parameter_count
 from latentgamma.paper.bounds import perturb as perturb
 from latentgamma.paper.gradients import GradientReport as GradientReport
 from latentgamma.paper.gradients import GradientRow as GradientRow
 from latentgamma.paper.gradients import gradient_report as gradient_report
+from latentgamma.paper.window import PaperWindow as PaperWindow
+from latentgamma.paper.window import paper_window as paper_window

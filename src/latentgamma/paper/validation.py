@@ -38,7 +38,6 @@ from latentgamma.paper.bounds import (
     flip_probability,
     lower_bound_bits,
     misroute_bound,
-    paper_window,
     parameter_count,
     perturb,
     upper_bound_bits,
@@ -61,6 +60,7 @@ from latentgamma.paper.results import (
     Validation,
     WindowRow,
 )
+from latentgamma.paper.window import paper_window
 from latentgamma.program.facts import Mask
 from latentgamma.program.program import Program
 
