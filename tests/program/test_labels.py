@@ -162,3 +162,12 @@ def test_a_requirement_is_violated_exactly_when_its_body_holds() -> None:
     for facts, violated in (([], set()), (["a"], {":- ok, not b"}), (["a", "b", "c"], {":- c"})):
         known = lg.closure(program, facts).atoms
         assert known & set(program.requirements.values()) == violated
+
+
+def test_atoms_need_not_name_requirements():
+    """The order of the atoms is that of `atoms`; what requirements add to it comes last."""
+    program = lg.Program.from_rules([((), ["a"]), ("b", ["a"])], atoms=["b", "a"])
+    assert program.atoms[:2] == ("b", "a")
+    assert lg.parse(str(program)) == program
+    with pytest.raises(lg.LatentGammaError, match="'c'"):
+        lg.Program.from_rules([((), ["c"])], atoms=["a"])

@@ -415,8 +415,9 @@ class Program(Displayed, Immutable):
         Args:
             rules: `Rule`s, which may have negated atoms, or pairs (head or heads, body) of names.
                 A rule without a head is a requirement.
-            atoms: the order of the atoms; it may name some that no rule uses. By default they
-                are numbered as they appear, heads before bodies.
+            atoms: the order of the atoms; it may name some that no rule uses. Those of
+                requirements may be left out, and come last. By default atoms are numbered as
+                they appear, heads before bodies.
 
         Raises:
             ProgramError: if a name is not a string, two rules have the same id, or an atom depends
@@ -428,7 +429,8 @@ class Program(Displayed, Immutable):
             if check_name(name) in index:
                 raise ProgramError(f"atoms names {name!r} twice")
             index[name] = len(index)
-        declared = len(index) if atoms is not None else None
+        declared = len(index)
+        requirements: set[str] = set()
         bodies: list[int] = []
         heads: list[int] = []
         body_indptr, head_indptr = [0], [0]
@@ -436,15 +438,18 @@ class Program(Displayed, Immutable):
         for rule in rules:
             rule_heads, rule_body, negated = names_of_rule(rule)
             labels.append(rule.label if isinstance(rule, Rule) else None)
-            rule_heads = list(rule_heads) or [requirement_name(rule_body, negated)]
+            rule_heads = list(rule_heads)
+            if not rule_heads:
+                rule_heads = [requirement_name(rule_body, negated)]
+                requirements.update(rule_heads)
             for names, into in ((rule_heads, heads), (rule_body, bodies)):
                 into.extend(sorted({index.setdefault(check_name(n), len(index)) for n in names}))
             denied = {index.setdefault(check_name(name), len(index)) for name in negated}
             bodies.extend(~i for i in sorted(denied))
             head_indptr.append(len(heads))
             body_indptr.append(len(bodies))
-        if declared is not None and len(index) > declared:
-            extra = list(index)[declared:]
+        extra = [name for name in list(index)[declared:] if name not in requirements]
+        if atoms is not None and extra:
             raise unknown_atoms(extra, list(index)[:declared], what="rules")
         return cls._from_sorted_rows(
             tuple(index),
