@@ -590,3 +590,20 @@ def test_a_file_that_is_not_utf8_is_refused_with_a_way_to_read_it(tmp_path: Path
 def test_the_literals_of_a_count_are_different() -> None:
     with pytest.raises(lg.ParseError, match="from 1 to 1, the number of its different literals"):
         lg.parse("a :- 2 { b; b }.")
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.object_])
+def test_a_column_of_texts_may_be_all_missing(dtype):
+    """A table reader gives NaN for an empty column of texts."""
+    decider = lg.Decider("a :- s = x. b :- s is missing.", ["a", "b"])
+    many = decider.many({"s": np.array([np.nan, np.nan], dtype)})
+    assert many.answers["a"].tolist() == [False, False]
+    assert many.answers["b"].tolist() == [True, True]
+    assert many[0].answers == decider({"s": None}).answers
+    with pytest.raises(lg.LatentGammaError, match=r"row 1: 's' is 2.0"):
+        decider.many({"s": np.array([np.nan, 2.0], dtype)})
+
+
+def test_unknown_facts_are_called_facts():
+    with pytest.raises(lg.LatentGammaError, match="facts name an atom"):
+        lg.Decider("a :- b.", "a", facts=["c"])

@@ -540,7 +540,9 @@ class Decider:
         self._leaf_bits: dict[int, tuple[int, tuple[str, ...]]] = {}
         self._rule_names = [self._rule_name(j) for j in range(program.R)]
         stated = [facts] if isinstance(facts, str) else facts
-        self._stated = tuple(program.atoms[atom_index(program, name)] for name in stated)
+        self._stated = tuple(
+            program.atoms[atom_index(program, name, what="facts")] for name in stated
+        )
         self.facts = self._find_facts()
         self._fact_bits = {name: 1 << program.index[name] for name in self.facts}
         self._read_columns = compile_columns(self.columns.values())

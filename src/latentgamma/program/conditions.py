@@ -269,8 +269,8 @@ class _Column:
     def _checked(self, dtype: Any, instead: Any, *, text: bool) -> npt.NDArray[Any]:
         """Return the values, all of one kind, or raise the error for the first that is not."""
         values = self.given
-        if values.dtype.kind == "O":
-            values = np.where(self.missing, instead, values)
+        if values.dtype.kind == "O" or (text and values.dtype.kind == "f"):
+            values = np.where(self.missing, np.array(instead, np.object_), values)
             if set(map(type, values)) <= ({str} if text else {float}):
                 return values
         checked = np.empty(len(values), dtype)
