@@ -558,6 +558,22 @@ def test_a_second_derivative_is_right_or_refused(method: str, logits: bool) -> N
             torch.autograd.grad(slope.sum(), p)
 
 
+def test_gradients_of_one_pass_do_not_overwrite_each_other() -> None:
+    """Each output of a pass has its own gradient, also where the pass runs once for all of them."""
+    rules = [(f"sum({a + b})", [f"x({a})", f"y({b})"]) for a, b in product(range(3), repeat=2)]
+    inputs = lg.Categorical([[f"{name}({v})" for v in range(3)] for name in "xy"])
+    outputs = lg.Categorical([f"sum({s})" for s in range(5)])
+    layer = lg.Layer(
+        lg.Program.from_rules(rules), inputs, outputs, semantics="probability", from_logits=True
+    )
+    x = torch.tensor([[[0.5, -1.0, 0.2], [1.0, 0.0, -0.3]]], requires_grad=True)
+    once = layer(x, logits=True)[0]
+    together = [torch.autograd.grad(out, x, retain_graph=True)[0] for out in once]
+    for s, found in enumerate(together):
+        (alone,) = torch.autograd.grad(layer(x, logits=True)[0, s], x)
+        torch.testing.assert_close(found, alone)
+
+
 @pytest.mark.parametrize("method", ["pass", "table", "sample"])
 def test_a_group_that_does_not_sum_to_one_is_refused(method: str) -> None:
     layer = lg.Layer(

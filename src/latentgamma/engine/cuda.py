@@ -1105,12 +1105,12 @@ def run_on_cuda(
     learn = torch.is_grad_enabled() and bool(wanted)
     outputs = len(plan.circuit.outputs)
     alone = learn and outputs == 1  # then one launch runs both ways
-    out, slope = x.new_empty(batch, outputs), torch.empty_like(x) if learn else x
+    out, slope = x.new_empty(batch, outputs), torch.empty_like(x) if alone else x
     marks = torch.empty(batch, dtype=torch.int32, device=device)
     filled = [torch.empty(batch, _pass_on(p, device)[1][5], dtype=torch.float64, device=device)
               for p in plans]  # fmt: skip
 
-    def launch_all(above: Tensor, forward: bool, backward: bool) -> None:
+    def launch_all(above: Tensor, slope: Tensor, forward: bool, backward: bool) -> None:
         for n, (p, v) in enumerate(zip(plans, filled, strict=True)):
             pack, numbers, sizes = _pass_on(p, device)
             rows, rules = numbers[5:]
@@ -1124,7 +1124,7 @@ def run_on_cuda(
             )
 
     if batch:
-        launch_all(out, True, alone)
+        launch_all(out, slope, True, alone)
     if not from_logits and values_can_be_read(marks) and bool((marks == INVALID.value).any()):
         return None
     result = out.view(batch, *plan.shape)
@@ -1137,9 +1137,10 @@ def run_on_cuda(
         above = above.reshape(batch, outputs).contiguous()
         if alone:
             return [slope[:, span] * above for span in spans]
+        found = torch.empty_like(x)  # the caller keeps it, and may ask for another gradient
         if batch:
-            launch_all(above, False, True)
-        return [slope[:, span] for span in spans]
+            launch_all(above, found, False, True)
+        return [found[:, span] for span in spans]
 
     return differentiable(result, gradients, again, tensors)
 
