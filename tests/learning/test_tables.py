@@ -949,6 +949,25 @@ def test_a_midnight_among_times_is_decided_as_in_the_table():
     assert [decider({"opened": one}).answers["y"] for one in opened] == y.tolist()
 
 
+def test_zoned_times_are_decided_as_they_were_learned():
+    # Around a midnight of UTC, in another zone, and with parts of a second.
+    west = datetime.timezone(datetime.timedelta(hours=-5))
+    midnight = datetime.datetime(2024, 2, 4, tzinfo=datetime.UTC)
+    for cut in (0, 1, 3600):
+        steps = [datetime.timedelta(seconds=s + s % 120 / 240) for s in range(-7200, 7200, 60)]
+        steps += [datetime.timedelta(seconds=cut), datetime.timedelta(seconds=cut - 1)]
+        opened = [(midnight + step).astimezone(west) for step in steps]
+        y = np.array([step.total_seconds() >= cut for step in steps])
+        classifier = lg.RuleClassifier().fit({"opened": opened}, y)
+        assert (classifier.predict({"opened": opened}) == y).all()
+        decider = lg.Decider(classifier.program_, "y")
+        assert (decider.many({"opened": opened}).answers["y"] == y).all()
+        assert [decider({"opened": one}).answers["y"] for one in opened] == y.tolist()
+        space: dict = {}
+        exec(classifier.to_python(), space)
+        assert [space["p_0"]({"opened": one}) > 0.5 for one in opened] == y.tolist()
+
+
 def test_numbers_with_commas_in_a_file_are_refused(tmp_path):
     path = tmp_path / "prices.csv"
     path.write_text("price;y\n" + "".join(f"{i},{i % 10};{i % 2}\n" for i in range(40)))

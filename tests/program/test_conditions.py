@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from datetime import date, datetime
+from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
@@ -244,6 +244,38 @@ def test_missing_values_of_every_kind(value: object) -> None:
         assert not condition.holds(value)
         assert condition.mask([value]).tolist() == [False]
     assert Condition("age", "is missing").mask([value, 1]).tolist() == [True, False]
+
+
+def test_times_are_texts_to_the_second_in_utc() -> None:
+    west, east = (timezone(timedelta(hours=hours)) for hours in (-5, 2))
+    texts = {
+        datetime(2024, 2, 4, 13, 31, tzinfo=west): "2024-02-04T18:31:00",
+        datetime(2024, 2, 4, 2, tzinfo=east): "2024-02-04",
+        datetime(2024, 2, 4, tzinfo=east): "2024-02-03T22:00:00",
+        datetime(2024, 2, 4, 0, 0, 0, 5): "2024-02-04",
+        datetime(1969, 12, 31, 23, 59, 59, 999): "1969-12-31T23:59:59",
+        np.datetime64("2024-02-04T00:00:00.000000005"): "2024-02-04",
+        np.datetime64("2024-02-04T08:30:00.5"): "2024-02-04T08:30:00",
+        np.datetime64("2024-02"): "2024-02-01",
+    }
+    for value, text in texts.items():
+        same = Condition("at", "=", text)
+        assert same.holds(value)
+        assert same.mask([value, None]).tolist() == [True, False]
+    with pytest.raises(DataError, match=r"^'at' is datetime.datetime\(1, 1, 1"):
+        Condition("at", "=", "x").holds(datetime.min.replace(tzinfo=east))
+
+
+@pytest.mark.parametrize("package", ["pandas", "polars", "pyarrow"])
+def test_a_column_of_zoned_times_is_read_as_its_values(package: str) -> None:
+    module = pytest.importorskip(package)
+    times = [datetime(2024, 2, 4, hour, tzinfo=UTC) for hour in range(24)]
+    make = module.table if package == "pyarrow" else module.DataFrame
+    table = make({"at": [one.astimezone(timezone(timedelta(hours=-5))) for one in times]})
+    for text in ("2024-02-04", "2024-02-04T05:00:00", "2024-02-04T19:00:00"):
+        condition = Condition("at", "<", text)
+        expected = [condition.holds(one) for one in times]
+        assert condition_rows([condition], table)[:, 0].tolist() == expected
 
 
 def test_what_cannot_be_evaluated_is_one_clear_line() -> None:

@@ -349,9 +349,11 @@ def text(row, column):
     value = row[column]
     if type(value).__name__ in ("bool", "bool_"):
         return str(value).lower()
-    if getattr(value, "tzinfo", None) is not None:
-        value = value.astimezone(datetime.timezone.utc).replace(tzinfo=None)
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+    if isinstance(value, datetime.datetime):
+        if value.tzinfo is not None:
+            value = value.astimezone(datetime.timezone.utc).replace(tzinfo=None)
+        return value.isoformat("T", "seconds").removesuffix("T00:00:00")
+    return str(value)
 """
 
 

@@ -37,7 +37,7 @@ from latentgamma.learning.literals import (
     grouped,
     split_gains,
 )
-from latentgamma.program.conditions import Condition, date_texts, is_missing
+from latentgamma.program.conditions import Condition, column_value, date_texts, is_missing
 from latentgamma.program.facts import Mask
 
 Kind: TypeAlias = OneOf["number", "boolean", "category", "date", "missing"]
@@ -236,7 +236,7 @@ def _column(name: str, values: Any, what: str) -> Column:
     if kind == "c":
         raise DataError(f"{where}: Complex data not supported")
     if kind == "M":
-        return _date_column(name, values)
+        return Column(name, "date", date_texts(values))
     if kind in "UST":
         return _texts(name, values.astype(object))
     if kind == "O":
@@ -296,17 +296,9 @@ def _objects(name: str, values: npt.NDArray[Any], where: str) -> Column:
             raise DataError(f"{where}: a number is too large") from None
         return _numbers(name, numbers, where)
     if kind == "date":
-        dates = np.array([None if m else _without_zone(v)
-                          for m, v in zip(missing, values, strict=True)])  # fmt: skip
-        return _date_column(name, dates.astype("datetime64[us]"))
+        values[~missing] = [column_value(name, one, text=True) for one in known]
+        return Column(name, "date", values)
     return _texts(name, values)
-
-
-def _without_zone(date: Any) -> Any:
-    """Return a date with a time zone as one of UTC."""
-    if getattr(date, "tzinfo", None) is None:
-        return date
-    return date.astimezone(datetime.UTC).replace(tzinfo=None)
 
 
 def _kind(value: object) -> str | None:
@@ -328,10 +320,6 @@ def _texts(name: str, texts: npt.NDArray[Any]) -> Column:
     known = [text for text in texts if text is not None]
     dates = bool(known) and all(map(_DATE.fullmatch, known))
     return Column(name, "date" if dates else "category", texts)
-
-
-def _date_column(name: str, values: npt.NDArray[Any]) -> Column:
-    return Column(name, "date", date_texts(values))
 
 
 def same_columns(columns: Sequence[Column], table: Any, what: str) -> list[Column]:

@@ -6,7 +6,7 @@ import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import date, datetime, time
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from numbers import Real
 from typing import Any, NamedTuple
@@ -45,7 +45,7 @@ class Condition:
     makes every comparison false, also `!=`; only `is missing` is then true. Texts are compared
     character by character, so that dates in the form 2026-01-31 are in order. True and false count
     as the texts `true` and `false`, a date or a midnight as the text 2026-01-31, and another time
-    as 2026-01-31T08:30:00.
+    as 2026-01-31T08:30:00; a time with a zone is taken as UTC, and parts of a second are left out.
 
     >>> condition = Condition.parse("income>=30e3")
     >>> condition, condition.name
@@ -194,18 +194,18 @@ def column_value(column: str, value: object, *, text: bool) -> float | str:
     if text and isinstance(value, str):
         return value
     if text and isinstance(value, np.datetime64):
-        value = value.astype("M8[s]").item()
-    if text and isinstance(value, datetime):
-        return (
-            value.date().isoformat() if value.time() == time() else value.isoformat("T", "seconds")
-        )
-    if text and isinstance(value, date):
-        return value.isoformat()
-    if _is_number(value) and not text:
-        try:
+        return str(date_texts(np.array([value]))[0])
+    try:
+        if text and isinstance(value, datetime):
+            if value.tzinfo is not None:
+                value = value.astimezone(UTC).replace(tzinfo=None)
+            return value.isoformat("T", "seconds").removesuffix("T00:00:00")
+        if text and isinstance(value, date):
+            return value.isoformat()
+        if _is_number(value) and not text:
             return plain_number(value)  # type: ignore[arg-type]
-        except OverflowError:  # an int of hundreds of digits
-            pass
+    except OverflowError:  # an int of hundreds of digits, or a time before the year 1 in UTC
+        pass
     raise wrong_kind(column, value, text=text)
 
 
@@ -283,16 +283,14 @@ class _Column:
 
 
 def date_texts(values: npt.NDArray[np.datetime64]) -> npt.NDArray[Any]:
-    """Return times as texts in the same order, a midnight as its date; None for a missing one.
+    """Return times as texts to the second, a midnight as its date; None for a missing one.
 
     >>> date_texts(np.array(["2026-01-31", "2026-01-31T08:30"], "datetime64[s]"))
     array(['2026-01-31', '2026-01-31T08:30:00'], dtype=object)
     """
-    days = values.astype("M8[D]")
-    dates, times = (
-        np.datetime_as_string(part).astype(np.object_) for part in (days, values.astype("M8[s]"))
-    )
-    texts = np.where(days == values, dates, times)
+    seconds, days = values.astype("M8[s]"), values.astype("M8[D]")
+    dates, times = (np.datetime_as_string(part).astype(np.object_) for part in (days, seconds))
+    texts = np.where(days == seconds, dates, times)
     texts[np.isnat(values)] = None
     return texts
 
