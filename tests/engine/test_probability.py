@@ -268,6 +268,39 @@ def test_sampled_probabilities_and_gradients_are_unbiased() -> None:
     assert checked > 10
 
 
+def test_the_mean_gradient_of_every_pair_of_worlds_is_that_of_the_probability(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    checked = 0
+    for seed in range(12):
+        program, variables, p, outputs = case(seed)
+        if not len(p):
+            continue
+        facts = len(variables.facts)
+        p[:facts] = np.where(np.arange(facts) % 2, 1e-15, p[:facts])
+        if variables.groups:
+            p[facts + 1 :] /= 1 - p[facts]
+            p[facts] = 1e-14
+        rows = [[(False,), (True,)]] * facts
+        rows += [list(map(tuple, np.eye(len(g), dtype=bool))) for g in variables.groups]
+        worlds = torch.tensor([sum(world, ()) for world in product(*rows)])
+        given, coin = torch.tensor(p), torch.arange(len(p)) < facts
+        weight = torch.where(worlds, given, torch.where(coin, 1 - given, 1.0)).prod(1)
+        first, second = torch.cartesian_prod(*[torch.arange(len(worlds))] * 2).T
+        drawn = torch.stack([worlds[first], worlds[second]], 1)
+        monkeypatch.setattr("latentgamma.engine.probability.draw_worlds", lambda *_, d=drawn: d)
+        inputs = given.repeat(len(drawn), 1).requires_grad_()
+        value = sampled(program, variables, outputs).probabilities(inputs, 2)
+        (grad,) = torch.autograd.grad(value.sum(), inputs)
+        mean = (weight[first] * weight[second]) @ grad
+        for change in directions(variables):
+            ends = [over_all_worlds(program, variables, p + h * change, outputs) for h in (1, -1)]
+            slope = (ends[0] - ends[1]).sum() / 2
+            assert abs(float(mean @ torch.tensor(change)) - slope) < 1e-9
+            checked += 1
+    assert checked > 10
+
+
 def test_sampled_gradients_of_certain_inputs_are_exact() -> None:
     # All worlds of an example are the same one, so nothing is left to chance.
     grads = []

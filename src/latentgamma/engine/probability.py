@@ -198,7 +198,8 @@ class _Estimate(torch.autograd.Function):
         S = drawn.shape[1]
         f = (holds.double() * grad_out.double()[:, None, :]).sum(2)  # (B, S)
         weight = (f - f.mean(1, keepdim=True)) / (S - 1)
-        p = inputs.double().clamp(1e-12, 1 - 1e-12)
+        kind = torch.finfo(torch.float64)  # away from 0 and 1 alone: more would be a bias
+        p = inputs.double().clamp(kind.tiny, 1 - kind.eps / 2)
         x = drawn.double()
         score = x / p[:, None, :]
         coins = slice(0, ctx.facts)
