@@ -24,6 +24,7 @@ from latentgamma.engine.reference import GODEL, GODEL_ODDS, REAL, SMOOTH, Semiri
 from latentgamma.engine.schedule import input_lists, packed
 from latentgamma.engine.tensors import (
     are_plain,
+    array_of,
     differentiable,
     finite_log_odds,
     has_triton,
@@ -122,7 +123,7 @@ def _run_kernel(
         schedule = schedule_on(circuit, inputs.device)
         return cuda.run(*schedule, semiring, inputs, keep=keep)  # type: ignore[no-any-return]
     out, *kept = kernels_on("cpu").run(
-        circuit.arrays, circuit.cycles, semiring, _array(inputs), keep=keep
+        circuit.arrays, circuit.cycles, semiring, array_of(inputs), keep=keep
     )
     return torch.from_numpy(out), *kept
 
@@ -139,13 +140,8 @@ def _back_kernel(
         else:
             found = cuda.back(*schedule, semiring, *kept, grad, circuit.inputs)
         return found
-    slope = kernels_on("cpu").back(circuit.arrays, semiring, *kept, _array(grad), circuit.inputs)
+    slope = kernels_on("cpu").back(circuit.arrays, semiring, *kept, array_of(grad), circuit.inputs)
     return torch.from_numpy(slope)
-
-
-def _array(tensor: Tensor) -> np.ndarray:
-    array: np.ndarray = tensor.detach().contiguous().numpy()
-    return array
 
 
 # ---- The min/max closure as a module, which a compiler takes as one opaque operation
@@ -228,8 +224,7 @@ class MinMax(nn.Module):
             keep = torch.is_grad_enabled() and inputs.requires_grad
             out = minmax(wide, arrays, T, [hard, values, keep, self._cycles, *self._sizes])[0]
         else:
-            if not hard:
-                semiring = replace(semiring, temperature=_temperature(temperature, inputs))
+            semiring = _semiring(temperature, hard, values, inputs)
             out = run(self.circuit, semiring, wide, plain=plain or self.kernel == "reference")
         if out.dtype == inputs.dtype:
             return out
@@ -297,7 +292,7 @@ def _exported_stages(circuit: Circuit) -> list[tuple[int, int, int, int, int]]:
     return stages
 
 
-def _semiring(temperature: Tensor, hard: bool, values: bool, x: Tensor) -> Semiring:
+def _semiring(temperature: Tensor | float, hard: bool, values: bool, x: Tensor) -> Semiring:
     if hard:
         return GODEL if values else GODEL_ODDS
     return replace(SMOOTH, temperature=_temperature(temperature, x))
@@ -318,7 +313,7 @@ def minmax(
     if inputs.is_cuda:
         return kernels.run(*arrays, sizes, semiring, inputs, keep=bool(keep))  # type: ignore[no-any-return]
     c = tuple(array.numpy() for array in arrays)
-    out, kept, extra = kernels.run(c, cycles, semiring, _array(inputs), keep=bool(keep))
+    out, kept, extra = kernels.run(c, cycles, semiring, array_of(inputs), keep=bool(keep))
     return torch.from_numpy(out), torch.from_numpy(kept), torch.from_numpy(extra)
 
 
@@ -352,7 +347,7 @@ def minmax_backward(
         return kernels.back(*arrays, sizes, semiring, *kept, grad, inputs)  # type: ignore[no-any-return]
     c = tuple(array.numpy() for array in arrays)
     given = [part.numpy() for part in kept]
-    return torch.from_numpy(kernels.back(c, semiring, *given, _array(grad), inputs))
+    return torch.from_numpy(kernels.back(c, semiring, *given, array_of(grad), inputs))
 
 
 @minmax_backward.register_fake

@@ -18,6 +18,7 @@ from latentgamma.engine.execute import kernels_on, lists_on, on_triton, schedule
 from latentgamma.engine.tensors import (
     ROUNDED_COMPLEMENT,
     are_plain,
+    array_of,
     differentiable,
     has_triton,
 )
@@ -129,7 +130,7 @@ class FusedPass:
         kernels = kernels_on("cpu")
         kind, outputs = self.kind(logits), self.circuit.outputs
         c, inputs = self.circuit.arrays, self.circuit.inputs
-        given = [array_of(tensor) for tensor in tensors]
+        given = [columns_of(tensor) for tensor in tensors]
         batch = len(given[0])
         values = np.empty((kernels.tiles(batch)[0], self.rows, kernels.TILE))
         for x, (row, none, width) in zip(given, self.groups, strict=True):
@@ -169,7 +170,7 @@ class FusedPass:
 
         def gradients(grad_out: Tensor) -> list[Tensor]:
             grads = np.empty(values.shape)
-            above = array_of(grad_out)
+            above = columns_of(grad_out)
             kernels.output_gradient(values, outputs, self.complements, kind, above, grads)
             share(kernels.gradient_tiles, values, grads)
             found, moves = [], False
@@ -196,11 +197,10 @@ class FusedPass:
         return fixed if fixed.any() else None
 
 
-def array_of(tensor: Tensor) -> np.ndarray:
+def columns_of(tensor: Tensor) -> np.ndarray:
     """Return a tensor (B, *shape) as an array (B, columns)."""
-    array: np.ndarray = tensor.detach().numpy() if tensor.requires_grad else tensor.numpy()
-    array = array if array.ndim == 2 else array.reshape(len(array), math.prod(array.shape[1:]))
-    return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+    array = array_of(tensor)
+    return array if array.ndim == 2 else array.reshape(len(array), math.prod(array.shape[1:]))
 
 
 def label_loss(

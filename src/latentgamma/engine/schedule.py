@@ -42,7 +42,7 @@ class Schedule(NamedTuple):
     uses: Array  # the edges to each row, and E + o for output o
     use_row: Array  # (N,) the rows of each stage, the one with most uses first
     use_tiles: Array  # (tiles, 3) the same for uses
-    stages: Array  # (S + 1, 10), see `_stage`
+    stages: Array  # (S + 1, 10) kind; ends of tiles and of use_tiles; first, middle, last row
     outputs: Array  # (O,)
 
 

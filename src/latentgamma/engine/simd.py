@@ -179,8 +179,8 @@ def _common(*given: Any_) -> Lanes | None:
     return next((kind for kind in given if isinstance(kind, Lanes)), None)
 
 
-def _elementwise(*names: str) -> Callable[..., Signature | None]:
-    """Return an operation on two vectors or numbers: the builder's methods of these names."""
+def _elementwise(name: str) -> Callable[..., Signature | None]:
+    """Return an operation on two vectors or numbers: the builder's method of this name."""
 
     def build(typing: Any_, a: Any_, b: Any_) -> Signature | None:
         kind = _common(a, b)
@@ -190,18 +190,16 @@ def _elementwise(*names: str) -> Callable[..., Signature | None]:
         def code(context: Any_, builder: Any_, _: Any_, args: Any_) -> Any_:
             left = _splat(builder, kind, a, args[0])
             right = _splat(builder, kind, b, args[1])
-            return getattr(builder, names[0])(left, right)
+            return getattr(builder, name)(left, right)
 
         return kind(a, b), code
 
     return build
 
 
-_added, _taken = _intrinsic(_elementwise("fadd")), _intrinsic(_elementwise("fsub"))
-_times, _parts = _intrinsic(_elementwise("fmul")), _intrinsic(_elementwise("fdiv"))
+def _with_operator(symbol: Any_, name: str) -> None:
+    made = _intrinsic(_elementwise(name))
 
-
-def _with_operator(symbol: Any_, made: Callable[..., Any]) -> None:
     def typed(a: Any_, b: Any_) -> Callable[..., Any] | None:
         # numba wants a plain function here, not an intrinsic.
         return None if _common(a, b) is None else lambda a, b: made(a, b)  # noqa: PLW0108
@@ -209,10 +207,10 @@ def _with_operator(symbol: Any_, made: Callable[..., Any]) -> None:
     overload(symbol, strict=False)(typed)
 
 
-_with_operator(operator.add, _added)
-_with_operator(operator.sub, _taken)
-_with_operator(operator.mul, _times)
-_with_operator(operator.truediv, _parts)
+_with_operator(operator.add, "fadd")
+_with_operator(operator.sub, "fsub")
+_with_operator(operator.mul, "fmul")
+_with_operator(operator.truediv, "fdiv")
 
 
 def _fused(builder: Any_, a: Any_, b: Any_, c: Any_) -> Any_:

@@ -10,6 +10,7 @@ from functools import cache, wraps
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
@@ -74,6 +75,12 @@ def kept_with_owner(make: Callable[..., Result]) -> Callable[..., Result]:
         return of_owner[key]
 
     return get
+
+
+def array_of(tensor: Tensor) -> np.ndarray:
+    """Return a tensor on the CPU as a contiguous array, in the same memory where it is that already."""
+    array: np.ndarray = tensor.detach().numpy()
+    return array if array.flags.c_contiguous else np.ascontiguousarray(array)
 
 
 @cache

@@ -20,7 +20,7 @@ from latentgamma.engine.fused import (
     KEEP_LOG_ODDS,
     KEEP_VALUES,
     TO_LOG_ODDS,
-    array_of,
+    columns_of,
 )
 from latentgamma.engine.reference import GODEL, GODEL_ODDS, SMOOTH
 from latentgamma.engine.tensors import (
@@ -181,7 +181,7 @@ class GodelSemantics(Semantics):
         on_values = hard and not layer.from_logits
         eps = torch.finfo(dtype).eps
         keep = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-        given = [array_of(tensor) for tensor in tensors]  # each (B, n)
+        given = [columns_of(tensor) for tensor in tensors]  # each (B, n)
         x = np.empty((len(given[0]), self.circuit.inputs), given[0].dtype)
         how = KEEP_VALUES if on_values else KEEP_LOG_ODDS if layer.from_logits else TO_LOG_ODDS
         kernels, column = kernels_on("cpu"), 0
@@ -191,7 +191,7 @@ class GodelSemantics(Semantics):
                 check_values(group, tensor, from_logits=layer.from_logits)
             column += array.shape[1]
         if column < x.shape[1] and len(x):
-            constants = array_of(layer._soft_facts(dtype))
+            constants = columns_of(layer._soft_facts(dtype))
             kernels.load_columns(constants, how, eps, column, x[:1])
             x[1:, column:] = x[:1, column:]
         semiring = GODEL if on_values else GODEL_ODDS
@@ -209,7 +209,7 @@ class GodelSemantics(Semantics):
         wanted = [n for n, tensor in enumerate(tensors) if tensor.requires_grad]
 
         def gradients(grad: Tensor) -> list[Tensor]:
-            above = array_of(grad)
+            above = columns_of(grad)
             slope = above
             if on_values and logits:
                 slope = above.copy()

@@ -23,11 +23,11 @@ from latentgamma._arguments import one_of
 from latentgamma._atomic_write import atomic_write
 from latentgamma._text import file_problem
 from latentgamma.certificate.constants import Gate
+from latentgamma.engine.execute import KernelChoice
 from latentgamma.errors import ArgumentError, ModelError, ProgramError
 from latentgamma.operator.model import (
     STATE_DTYPES,
     Gradient,
-    KernelChoice,
     LatentGamma,
     require_whole_model,
 )

@@ -31,6 +31,7 @@ from latentgamma.certificate.constants import (
     certified_strata,
 )
 from latentgamma.certificate.parts import Places
+from latentgamma.engine.execute import KernelChoice
 from latentgamma.engine.tensors import ZeroGradientWatch, hold, values_can_be_read
 from latentgamma.errors import CertificateError, ModelError, StateError
 from latentgamma.operator.kernels.interface import RecordedRuns, ValueCache, is_worth_a_kernel
@@ -253,8 +254,6 @@ class Trajectory(Displayed):
 # ----------------------------------------------------- LatentGamma: the operator as a module
 
 Gradient: TypeAlias = Literal["exact", "proof"]
-#: What runs many steps: compiled code where there is some for it, or plain torch.
-KernelChoice: TypeAlias = Literal["auto", "reference"]
 
 # How far from 0 and 1 a state is kept where its log-odds are taken: float32 has 1 − 1e-6, and
 # the log-odds are ±14.
@@ -1065,7 +1064,7 @@ Form: TypeAlias = Literal["auto", "dense", "sparse"]
 
 #: Up to this many entries (rules × atoms) one small matrix product is faster than gathering and
 #: scattering literals.
-_DENSE_UP_TO = 1 << 9
+_FASTER_DENSE_UP_TO = 1 << 9
 
 
 def oracle(
@@ -1131,7 +1130,7 @@ def oracle(
     for stratum, each in zip(strata, chosen, strict=True):
         closed = ClosedForm(stratum.program, each, head_sharing=head_sharing)
         size = stratum.program.R * stratum.program.M
-        dense = form == "dense" or (form == "auto" and size <= _DENSE_UP_TO)
+        dense = form == "dense" or (form == "auto" and size <= _FASTER_DENSE_UP_TO)
         if dense:
             refuse_if_too_large(stratum.program.R, stratum.program.M, wide, device)
         rules = closed_form_rules(stratum.program, each, wide)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from latentgamma.engine.simd import TILE
+from latentgamma.engine.tensors import array_of
 from latentgamma.operator.kernels.cpu import (
     BLOCK,
     HIGHEST_POWER,
@@ -101,12 +102,12 @@ def read(run: FusedSteps, stored: Stored, dtype: torch.dtype) -> tuple[StepParam
         # FSDP could not free a parameter that numpy has a view of.
         tensors = tensors._replace(offset=tensors.offset.clone())
     gate = float(tensors.gate)
-    c: Any = Coefficients._make([*map(_array, tensors[:-1]), gate])
+    c: Any = Coefficients._make([*map(array_of, tensors[:-1]), gate])
     return parameters, StepArrays(
         *_numpy_form(rows),
         coefficients=c,
         use_weight=c.body_weight[:0],
-        source_weight=c.head_weight[_array(rows.source_place)],
+        source_weight=c.head_weight[array_of(rows.source_place)],
         gate_power=int(gate) if gate.is_integer() and gate <= HIGHEST_POWER else 0,
         bump=run.bump,
     )
@@ -126,12 +127,12 @@ def read_backward(
         x.detach().to(torch.float64, copy=True).numpy()
         for x in (step.threshold, step.sharpness, step.amplitude)
     )
-    body, body_off, total, head, head_off = (_array(x) for x in step[:5])
+    body, body_off, total, head, head_off = (array_of(x) for x in step[:5])
     body_rule, head_rule, body_place, head_place = (
-        _array(x) for x in (rows.body_rule, rows.head_rule, rows.body_place, rows.head_place)
+        array_of(x) for x in (rows.body_rule, rows.head_rule, rows.body_place, rows.head_place)
     )
     body, head = body[body_place], head[head_place]  # from the order of the logits to that by rule
-    margin, background, body_weight, head_background, head_weight = (_array(x) for x in grads[:5])
+    margin, background, body_weight, head_background, head_weight = (array_of(x) for x in grads[:5])
 
     def summed(rule: Array, values: Array) -> Array:
         return np.bincount(rule, values, rows.R)
@@ -152,7 +153,7 @@ def read_backward(
     body += body_off[body_rule]  # the sigmoid of each literal
     head += head_off[head_rule]  # its part in the softmax of its rule
     mean = summed(head_rule, by_head * head) + by_head_off * head_off
-    rest = M - np.diff(_array(rows.head_start))
+    rest = M - np.diff(array_of(rows.head_start))
     by_gain = float(by_amplitude @ confidence) * _sigmoid(gain_raw)
     by_confidence = by_amplitude * confidence * (1 - confidence) * inside * _softplus(gain_raw)
     found = (
@@ -164,7 +165,7 @@ def read_backward(
         by_tau * -np.expm1(-tau),  # of a softplus, 1 − e^−τ
         by_confidence,
         np.array(by_gain),
-        _array(grads.offset),
+        array_of(grads.offset),
         np.array(float(grads.gate) * _sigmoid(gate_raw)),
     )
     return tuple(torch.from_numpy(x).to(dtype) for x in found)
@@ -183,7 +184,7 @@ def _numpy_form(rows: LiteralRows) -> tuple[Csr, Csr, Csr, Csr]:
     cached = rows.kernel_form.get("cpu")
     if cached is None:
         cached = rows.kernel_form["cpu"] = tuple(
-            Csr(_array(start), _array(flat))
+            Csr(array_of(start), array_of(flat))
             for start, flat in (
                 (rows.body_start, rows.body_atom),
                 (rows.head_start, rows.head_atom),
@@ -194,11 +195,6 @@ def _numpy_form(rows: LiteralRows) -> tuple[Csr, Csr, Csr, Csr]:
     return cached  # type: ignore[return-value]
 
 
-def _array(tensor: Tensor) -> Array:
-    array: Array = tensor.detach().numpy()
-    return array if array.flags.c_contiguous else np.ascontiguousarray(array)
-
-
 # ---- Steps
 
 
@@ -206,7 +202,7 @@ def forward(
     run: FusedSteps, read: tuple[StepParameters, StepArrays], state: Tensor, *, keep: bool
 ) -> tuple[Tensor, Tensor | None]:
     """Return the last state (B, M); and, to keep, all states, tile by tile."""
-    rows, given, steps = run.rows, _array(state), run.steps
+    rows, given, steps = run.rows, array_of(state), run.steps
     result = np.empty_like(given)
     tiles = _Tiles(rows, len(given), given.dtype)
     each = _counts(run.counts, len(given), steps)
@@ -245,11 +241,11 @@ def backward(
     learn: bool,
 ) -> tuple[Tensor, Coefficients | None]:
     """Return the gradient of the first state (B, M); and, to learn, of the coefficients."""
-    rows, given, states = run.rows, _array(grad), _array(kept)
+    rows, given, states = run.rows, array_of(grad), array_of(kept)
     M, R, batch = rows.M, rows.R, given.shape[1]
     tiles = _Tiles(rows, batch, given.dtype)
     c: Any = read[1].coefficients
-    step = read[1]._replace(use_weight=c.body_weight[_array(rows.use_place)])
+    step = read[1]._replace(use_weight=c.body_weight[array_of(rows.use_place)])
     each = _counts(run.counts, batch, run.steps)
     result = np.empty((batch, M), given.dtype)
     sizes = (R, R, len(c.body_weight), R, len(c.head_weight), M, 0)
@@ -279,7 +275,7 @@ def backward(
 
 def _counts(counts: Tensor | None, batch: int, steps: int) -> Array:
     """Return how many steps each example takes. (B,)."""
-    return np.full(batch, steps) if counts is None else _array(counts)
+    return np.full(batch, steps) if counts is None else array_of(counts)
 
 
 class _Tiles:

@@ -441,13 +441,6 @@ class CudaClosure:
         That is `delay` beyond its depth under T_P, if that is not 0, and at most `limit`. The second
         tensor says for each thread block whether a value is neither 0 nor 1.
         """
-        return self._launch(state, delay, limit)
-
-    def depths(self, state: Tensor) -> npt.NDArray[np.int64]:
-        """Return how many steps of T_P each support takes to its closure. (B,)."""
-        return self._launch(state, 0, _UNLIMITED)[0].cpu().numpy()
-
-    def _launch(self, state: Tensor, delay: int, limit: int) -> tuple[Tensor, Tensor]:
         program, B = self._program, len(state)
         blocks, largest = triton.cdiv(B, 32), max(program.M, program.R)
         # A thread for each rule or atom; beyond that, several runs of them.
@@ -466,3 +459,7 @@ class CudaClosure:
                 num_warps=rows // 32,
             )  # fmt: skip
         return counts, soft
+
+    def depths(self, state: Tensor) -> npt.NDArray[np.int64]:
+        """Return how many steps of T_P each support takes to its closure. (B,)."""
+        return self.count(state, 0, _UNLIMITED)[0].cpu().numpy()
