@@ -270,6 +270,22 @@ def test_ordered_categories_and_bins_are_cut_in_order():
     assert (
         found.predict({"amount": pandas.cut(pandas.Series(x), 5)}) == (bins.cat.codes >= 2)
     ).all()
+    rows = [{"amount": one} for one in found._columns[0].order] + [
+        {"amount": one} for one in pandas.cut(pandas.Series(x), 5).cat.categories
+    ]
+    decide = lg.Decider(found.program_, ["y"])
+    expected = [False, False, True, True, True] * 2
+    assert [decide(row).answers["y"] for row in rows] == expected
+    assert ["rule 1 applies" in found.explain(row) for row in rows] == expected
+    intervals = pandas.DataFrame(
+        {"amount": pandas.arrays.IntervalArray([r["amount"] for r in rows[5:]])}
+    )
+    for table in (intervals, intervals.astype("category"), intervals.astype(object)):
+        assert (
+            decide.many(table).answers["y"].tolist()
+            == found.predict(table).tolist()
+            == expected[5:]
+        )
     days = pandas.date_range("2024-01-01", periods=400, tz="Europe/Berlin")
     late = lg.RuleClassifier().fit({"day": days}, np.arange(400) >= 100)
     assert [str(rule) for rule in late.rules_] == ['y :- day >= "2024-04-09".']  # in UTC

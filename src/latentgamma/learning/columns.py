@@ -37,7 +37,13 @@ from latentgamma.learning.literals import (
     grouped,
     split_gains,
 )
-from latentgamma.program.conditions import Condition, column_value, date_texts, is_missing
+from latentgamma.program.conditions import (
+    Condition,
+    column_value,
+    date_texts,
+    is_interval,
+    is_missing,
+)
 from latentgamma.program.facts import Mask
 
 Kind: TypeAlias = OneOf["number", "boolean", "category", "date", "missing"]
@@ -263,6 +269,7 @@ def _objects(name: str, values: npt.NDArray[Any], where: str) -> Column:
     missing = np.fromiter(map(is_missing, values), np.bool_, len(values))
     values = values.copy()
     values[missing] = None  # pandas' NA is neither equal nor unequal to True
+    values[:] = [str(value) if is_interval(value) else value for value in values]
     known = values[~missing]
     kinds = list(dict.fromkeys(map(_kind, known)))
     if not kinds:

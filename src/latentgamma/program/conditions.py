@@ -44,8 +44,8 @@ class Condition:
     Its `name` is the name of its atom. A missing value (None, NaN, no such column in a request)
     makes every comparison false, also `!=`; only `is missing` is then true. Texts are compared
     character by character, so that dates in the form 2026-01-31 are in order. True and false count
-    as the texts `true` and `false`, a date or a midnight as the text 2026-01-31, and another time
-    as 2026-01-31T08:30:00; a time with a zone is taken as UTC, and parts of a second are left out.
+    as the texts `true` and `false`, a bin of `pandas.cut` as its text, a date or a midnight as the
+    text 2026-01-31, and another time as 2026-01-31T08:30:00; a time with a zone is taken as UTC, and parts of a second are left out.
 
     >>> condition = Condition.parse("income>=30e3")
     >>> condition, condition.name
@@ -167,6 +167,11 @@ def is_missing(value: object) -> bool:
     return _is_number(value) and value != value  # noqa: PLR0124 - NaN
 
 
+def is_interval(value: object) -> bool:
+    """Return whether a value is a bin of pandas.cut, which counts as its text: (0, 10]."""
+    return type(value).__name__ == "Interval"
+
+
 def value_text(column: str, value: Any) -> str:
     """Return what a value is, as a proof shows it.
 
@@ -191,8 +196,8 @@ def column_value(column: str, value: object, *, text: bool) -> float | str:
     """
     if text and isinstance(value, (bool, np.bool_)):
         return "true" if value else "false"
-    if text and isinstance(value, str):
-        return value
+    if text and (isinstance(value, str) or is_interval(value)):
+        return str(value)
     if text and isinstance(value, np.datetime64):
         return str(date_texts(np.array([value]))[0])
     try:
