@@ -460,6 +460,9 @@ def test_conditional_and_semantic_losses() -> None:
     assert torch.allclose(layer.loss(x, y, "bce", reduction="none"), plain)
     semantic = layer.loss(x, y, "semantic", weight=0.5, reduction="none")
     assert torch.allclose(semantic, plain - 0.5 * (expected - plain))
+    for weight in (float("nan"), float("inf"), -1.0, "1"):
+        with pytest.raises(ArgumentError, match="weight must be a number from 0 on"):
+            layer.loss(x, y, "semantic", weight=weight)  # type: ignore[arg-type]
 
 
 def test_losses_that_a_method_has_not() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -302,6 +303,7 @@ class RequirementsLayer(nn.Module):
                 f'kind={kind!r} is not for method="{self.method}", which has '
                 f"{', '.join(map(repr, kinds))}"
             )
+        weight = real_number("weight", weight, "a number from 0 on", lambda w: 0 <= w < math.inf)
         rows = self._rows(logits)
         if not isinstance(y, Tensor) or y.shape != logits.shape:
             shape = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
