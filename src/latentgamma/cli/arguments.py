@@ -107,9 +107,7 @@ def _noise(text: str) -> float | Literal["auto"]:
 
 
 def _add_json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--json", action="store_true", help="print JSON; of several requests, one object a line"
-    )
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
 def _add_rules(parser: argparse.ArgumentParser) -> None:
@@ -347,7 +345,8 @@ def _learn_arguments(parser: argparse.ArgumentParser) -> None:
     add("--noise", type=_noise, default=0.0, metavar="FRACTION",
         help="the fraction of wrong labels, or auto to estimate it; by default 0")  # fmt: skip
     add("--method", choices=("auto", "symbolic", "search", "gradient"), default="auto",
-        help="search (called search with --relational) or gradient descent; by default auto"
+        help="gradient descent, or a search: symbolic, called search with --relational; by default "
+             "auto, which chooses"
     )  # fmt: skip
     add("--known", metavar="RULES", help="a file of rules that are known")
     add("--refine", action="store_true", help="drop known rules that contradict the examples")
