@@ -11,7 +11,7 @@ import pytest
 import latentgamma as lg
 from latentgamma import Program, parse
 from latentgamma.datalog.programs import read
-from latentgamma.program.counting import counts_of
+from latentgamma.program.counting import counts_of, written_program
 from latentgamma.program.files import dumps
 from latentgamma.program.names import quote, split_count
 
@@ -97,6 +97,24 @@ def test_what_is_printed_is_read_as_the_same_program(seed: int) -> None:
     )  # no text has this order: raw rules are printed
     assert parse(str(moved)) == moved
     assert read(dumps(moved, ".json").encode(), ".json") == moved
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_rules_that_name_a_count_are_those_of_the_text(seed: int) -> None:
+    program = parse(random_text(random.Random(seed), negation=seed % 2 > 0))
+    written = written_program(program)
+    assert Program.from_rules(written.rules, written.atoms) == program
+
+
+def test_a_count_that_rules_name_means_the_same_after_saving() -> None:
+    for atoms in (None, ["x", "a", "b", "2 { a; b }"], ["2 { a; b }", "x"]):
+        program = Program.from_rules([("x", ["2 { a; b }"])], atoms)
+        assert "x" in lg.closure(program, ["a", "b"])
+        assert "x" not in lg.closure(program, ["a"])
+        for suffix in (".lp", ".json", ".cnf"):
+            assert read(dumps(program, suffix).encode(), suffix) == program
+    with pytest.raises(lg.errors.ProgramError, match="own negation"):
+        Program.from_rules([("a", ["1 { not a }"])])
 
 
 @pytest.mark.slow

@@ -431,3 +431,7 @@ def test_a_count_is_one_box_that_its_literals_lead_to():
         arrows[name] = len(figure.findobj(FancyArrowPatch))
     # From a, b and c to the count, and to p and the requirement; from the count's proof, and to p.
     assert arrows == {"program": 5, "proof": 2}
+    proof = lg.derivation(lg.parse("q :- a, not 2 { c; d }."), ["a"], "q")
+    texts = {text for text, _ in drawn_texts(plot.derivation(proof))}
+    assert not any("#count" in text for text in texts)
+    assert len(texts & {"q", "a"}) == 2

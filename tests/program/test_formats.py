@@ -318,5 +318,5 @@ def test_a_format_may_be_named_without_its_dot(suffix: str) -> None:
 
 
 def test_a_program_is_printed_although_the_rules_of_a_count_would_not_be_stratified() -> None:
-    program = Program.from_rules([("a", ["1 { not a }"])])
+    program = Program.from_arrays([0, 1], [1], [0], atoms=["a", "1 { not a }"])
     assert str(program) == "a :- 1 { not a }."

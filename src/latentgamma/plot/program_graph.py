@@ -620,14 +620,21 @@ def explanation(answer: Answer, path: OutputPath = None) -> Figure:
 
 def _rules_of(proof: Derivation) -> Program:
     """Return the steps of a proof as a program; a count is proved by some of its literals."""
-    rules = [
-        Rule((step.atom,), frozenset(step.premises), frozenset(step.negated))
-        for step in proof.steps
-        if step.premises or step.negated or step.rule is not None
-    ]
+    used = [s for s in proof.steps if s.premises or s.negated or s.rule is not None]
     names = [step.atom for step in proof.steps]
     names += [name for step in proof.steps for name in step.negated]
-    return Program.from_rules(rules, atoms=dict.fromkeys(names))
+    place = {name: n for n, name in enumerate(dict.fromkeys(names))}
+    return Program.from_arrays(
+        np.cumsum([0, *(len(step.premises) + len(step.negated) for step in used)]),
+        [place[name] for step in used for name in (*step.premises, *step.negated)],
+        [place[step.atom] for step in used],
+        body_negated=[
+            negated
+            for step in used
+            for negated in (*[False] * len(step.premises), *[True] * len(step.negated))
+        ],
+        atoms=list(place),
+    )
 
 
 def _draw(program: Program, chosen: set[str], label: str, title: str) -> Figure:

@@ -414,16 +414,18 @@ class Program(Displayed, Immutable):
 
         Args:
             rules: `Rule`s, which may have negated atoms, or pairs (head or heads, body) of names.
-                A rule without a head is a requirement.
+                A rule without a head is a requirement, and a name such as `2 { a; b; c }` a count.
             atoms: the order of the atoms; it may name some that no rule uses. Those of
-                requirements may be left out, and come last. By default atoms are numbered as
-                they appear, heads before bodies.
+                requirements and counts may be left out, and come last. By default atoms are
+                numbered as they appear, heads before bodies.
 
         Raises:
             ProgramError: if a name is not a string, two rules have the same id, or an atom depends
                 on its own negation; the message shows the cycle.
             FactsError: if a rule has an atom that `atoms` does not name.
         """
+        from latentgamma.program.counting import compile_counts
+
         index: dict[str, int] = {}
         for name in () if atoms is None else atoms:
             if check_name(name) in index:
@@ -451,7 +453,7 @@ class Program(Displayed, Immutable):
         extra = [name for name in list(index)[declared:] if name not in requirements]
         if atoms is not None and extra:
             raise unknown_atoms(extra, list(index)[:declared], what="rules")
-        return cls._from_sorted_rows(
+        program = cls._from_sorted_rows(
             tuple(index),
             np.asarray(body_indptr, np.int64),
             np.asarray(bodies, np.int32),
@@ -459,6 +461,7 @@ class Program(Displayed, Immutable):
             np.asarray(heads, np.int32),
             labels=checked_labels(labels),
         )
+        return compile_counts(program)
 
     @classmethod
     def from_arrays(
@@ -473,7 +476,8 @@ class Program(Displayed, Immutable):
     ) -> Program:
         """Return the program of these compressed rows, without a Python object for each rule.
 
-        Bodies and heads are sets: repeated indices collapse.
+        Bodies and heads are sets: repeated indices collapse. A name such as `2 { a; b }` is that of
+        an atom as any other; give `from_rules` the rules for a count.
 
         >>> print(Program.from_arrays([0, 2, 3], [0, 1, 2], [2, 3]))
         #external a0.
