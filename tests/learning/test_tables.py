@@ -991,3 +991,14 @@ def test_numbers_with_commas_in_a_file_are_refused(tmp_path):
         lg.errors.DataError, match=r"line 2, column 'price': '0,0' has a ','; write numbers"
     ):
         lg.fit(path, label="y")
+
+
+def test_the_query_reads_no_column_that_is_called_true():
+    rng = np.random.default_rng(0)
+    X = {"True": rng.random(60) < 0.5, "late": rng.random(60) < 0.4}
+    classifier = lg.RuleClassifier().fit(X, ~X["late"])
+    with contextlib.closing(sqlite3.connect(":memory:")) as base:
+        base.execute('CREATE TABLE data ("True", late)')
+        base.executemany("INSERT INTO data VALUES (?, ?)", np.stack([*X.values()], 1).tolist())
+        found = [row[-1] for row in base.execute(classifier.to_sql())]
+    assert found == classifier.predict_proba(X)[:, 1].tolist()

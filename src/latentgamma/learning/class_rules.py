@@ -599,7 +599,7 @@ def _sql(literal: Literal) -> str:
     column = '"' + literal.column.replace('"', '""') + '"'
     if condition is None:
         text = f"LOWER(CAST({column} AS VARCHAR)) NOT IN {FALSE}"
-        return f"({text}) IS NOT TRUE" if literal.negated else text
+        return f"CASE WHEN {text} THEN 0 ELSE 1 END = 1" if literal.negated else text
     if condition.op == "is missing":
         return f"{column} IS {'NOT ' if literal.negated else ''}NULL"
     if condition.is_text and condition.op in ("<", ">="):  # a date, or a text of one
@@ -615,7 +615,7 @@ def _sql(literal: Literal) -> str:
     else:
         op = "<>" if condition.op == "!=" else condition.op
         text = f"{column} {op} {_sql_value(condition.value)}"
-    return f"({text}) IS NOT TRUE" if literal.negated else text
+    return f"CASE WHEN {text} THEN 0 ELSE 1 END = 1" if literal.negated else text
 
 
 def _sql_value(value: Any) -> str:
