@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import socket
@@ -102,6 +103,29 @@ def test_hostile_requests_get_an_error_in_json(
         assert set(reply.json()) == {"error"}
         assert "Traceback" not in reply.text
     assert httpx.get(f"{address}/healthz").status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/decide", "/explain"])
+def test_a_connection_that_closes_during_the_body_is_a_bad_request(path: str) -> None:
+    application = lg.decide.application(lg.Decider(TEXT, "ok"))
+    received = iter(
+        [
+            {"type": "http.request", "body": b'{"age"', "more_body": True},
+            {"type": "http.disconnect"},
+        ]
+    )
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return next(received)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": path, "headers": [], "query_string": b""}
+    asyncio.run(application(scope, receive, send))  # an exception would be a traceback in the log
+    assert sent[0]["status"] == 400
+    assert set(json.loads(sent[1]["body"])) == {"error"}
 
 
 def _random_body(rng: random.Random) -> bytes:

@@ -49,6 +49,7 @@ def application(
         import anyio
         from starlette.applications import Starlette
         from starlette.exceptions import HTTPException
+        from starlette.requests import ClientDisconnect
         from starlette.responses import Response
         from starlette.routing import Route
     except ImportError:
@@ -66,10 +67,15 @@ def application(
 
     async def body_of(request: Request) -> bytes:
         data = bytearray()
-        async for part in request.stream():
-            data += part
-            if len(data) > max_bytes:
-                raise HTTPException(413, f"the body is larger than {max_bytes:,} bytes")
+        try:
+            async for part in request.stream():
+                data += part
+                if len(data) > max_bytes:
+                    raise HTTPException(413, f"the body is larger than {max_bytes:,} bytes")
+        except ClientDisconnect:  # nobody reads the reply, but the log has no traceback
+            raise HTTPException(
+                400, "the connection was closed before the end of the body"
+            ) from None
         return bytes(data)
 
     async def decide(request: Request) -> Response:
