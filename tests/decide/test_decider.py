@@ -9,6 +9,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -607,3 +609,31 @@ def test_a_column_of_texts_may_be_all_missing(dtype):
 def test_unknown_facts_are_called_facts():
     with pytest.raises(lg.LatentGammaError, match="facts name an atom"):
         lg.Decider("a :- b.", "a", facts=["c"])
+
+
+def test_the_digest_depends_on_values_and_not_on_their_types() -> None:
+    decider = lg.Decider("a :- x >= 0.1, day < '2026-02-01', vip.", "a")
+    days = ["2026-01-31", date(2026, 1, 31), datetime(2026, 1, 31), np.datetime64("2026-01-31T00")]
+    numbers = [0.1, Decimal("0.1"), np.longdouble(0.1), np.float64(0.1)]
+    vips = [True, 1, 1.0, np.bool_(True), "yes"]
+    found = {
+        decider({"x": x, "day": day, "vip": vip}).digest
+        for x, day, vip in product(numbers, days, vips)
+    }
+    assert len(found) == 1
+    assert decider({"x": 0.1, "day": days[0], "vip": 0.9}).digest not in found
+    assert decider({"x": 0.1, "day": days[0], "vip": 0}).digest not in found
+    assert decider({"x": float("inf"), "day": days[0], "vip": 1}).digest not in found
+
+
+def test_bad_values_and_columns_are_refused_by_name() -> None:
+    decider = lg.Decider("a :- x >= 18. a :- vip, country = 'd'.", "a")
+    with pytest.raises(DataError, match=r"'x' is .*timedelta64"):
+        decider({"x": np.timedelta64(1, "D")})
+    assert not decider({"x": np.timedelta64("NaT")}).answers["a"]
+    for name, value in (("country", "d"), ("vip", True), ("vip", "1"), ("x", 5)):
+        table = {"x": [1], "vip": [True], "country": ["d"], name: value}
+        with pytest.raises(DataError, match=rf"the column '{name}' is .*, not a list of values"):
+            decider.many(table)
+    with pytest.raises(lg.errors.ArgumentError, match="facts must be names of atoms, not 5"):
+        lg.Decider("a :- b.", "a", facts=5)  # type: ignore[arg-type]

@@ -33,7 +33,12 @@ from latentgamma.logic.proof import (
     proof_step,
 )
 from latentgamma.logic.why_not import why_not
-from latentgamma.program.conditions import condition_masks, is_missing, value_text
+from latentgamma.program.conditions import (
+    column_value,
+    condition_masks,
+    is_missing,
+    value_text,
+)
 from latentgamma.program.counting import counts_of
 from latentgamma.program.facts import atom_index, bit_places
 from latentgamma.program.graph import dependencies, rule_order, rules_deriving
@@ -355,9 +360,7 @@ class Decision:
         """The SHA-256 of the program, the questions and the request, as hexadecimal digits."""
         decider = self._decider
         values = {
-            name: fact_value(name, value)
-            if isinstance(value, str) and name in decider._fact_bits
-            else _plain(value)
+            name: decider._value_read(name, value)
             for name, value in self.request.items()
             if name in decider.columns or name in decider._fact_bits
         }
@@ -539,6 +542,8 @@ class Decider:
         self._leaves: dict[tuple[int, int, tuple[str, ...]], Absent] = {}
         self._leaf_bits: dict[int, tuple[int, tuple[str, ...]]] = {}
         self._rule_names = [self._rule_name(j) for j in range(program.R)]
+        if not isinstance(facts, Iterable):
+            raise wrong("facts", "names of atoms", facts)
         stated = [facts] if isinstance(facts, str) else facts
         self._stated = tuple(
             program.atoms[atom_index(program, name, what="facts")] for name in stated
@@ -730,6 +735,16 @@ class Decider:
         state, fired = self._close(given)
         answers = {name: state & bit != 0 for name, bit in self._question_bits}
         return Decision(answers, request, self, given, state, fired)
+
+    def _value_read(self, name: str, value: Any) -> Any:
+        """Return what the rules read of a column or a fact, the same for every type of the value."""
+        if is_missing(value):
+            return None
+        if name not in self.columns:
+            uncertain = not isinstance(value, (str, np.bool_)) and 0 < value < 1
+            return float(value) if uncertain else fact_value(name, value)
+        text = self.columns[name].text
+        return _plain(value if text is None else column_value(name, value, text=text))
 
     def _read(self, request: Mapping[str, Any]) -> int:
         state = self._read_columns(request)
@@ -1081,10 +1096,11 @@ class Decisions:
         self._decider, self._table = decider, table
         program = decider.program
         check_columns(decider, _column_names(table), "the table")
-        for name in decider.columns:
-            if not hasattr(table[name] if name in _column_names(table) else (), "__len__"):
+        names = set(_column_names(table))
+        for name in names.intersection((*decider.columns, *decider.facts)):
+            if isinstance(table[name], (str, bytes)) or not hasattr(table[name], "__len__"):
                 raise DataError(f"the column {name!r} is {table[name]!r}, not a list of values")
-        self._facts = [name for name in decider.facts if name in _column_names(table)]
+        self._facts = [name for name in decider.facts if name in names]
         wanted = [(name, c) for name, c in program.conditions.items() if self._matters(name)]
         masks = condition_masks([c for _, c in wanted], table)
         self._rows = N = masks.rows

@@ -151,7 +151,8 @@ def _constant(value: Any) -> Constant:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, (Real, Decimal)) and not isinstance(value, (bool, np.bool_))
+    no_number = (bool, np.bool_, np.timedelta64)
+    return isinstance(value, (Real, Decimal)) and not isinstance(value, no_number)
 
 
 def is_missing(value: object) -> bool:
@@ -160,7 +161,7 @@ def is_missing(value: object) -> bool:
         return value is None
     if isinstance(value, Decimal):
         return value.is_nan()  # a signalling one cannot be compared
-    if isinstance(value, np.datetime64):
+    if isinstance(value, (np.datetime64, np.timedelta64)):
         return bool(np.isnat(value))
     if type(value).__name__ in {"NAType", "NaTType"}:
         return True
