@@ -1002,3 +1002,23 @@ def test_the_query_reads_no_column_that_is_called_true():
         base.executemany("INSERT INTO data VALUES (?, ?)", np.stack([*X.values()], 1).tolist())
         found = [row[-1] for row in base.execute(classifier.to_sql())]
     assert found == classifier.predict_proba(X)[:, 1].tolist()
+
+
+def test_the_summary_says_which_class_each_line_is_about():
+    age = np.arange(100.0)
+    classifier = lg.RuleClassifier(form="rules").fit({"age": age}, age >= 60)
+    edited = classifier.refit({"age": age}, age >= 60, edit={1: "age < 60"})
+    assert edited.class_rules_[0].lines()[0].startswith("% y less often if age < 60: p = ")
+    (none,) = classifier.refit({"age": age}, age >= 60, drop=[1]).class_rules_
+    assert none.lines() == ["% y: no rules, p = 0.40"]
+    assert none.to_dict()["otherwise"] == none.form.base
+
+
+def test_points_are_printed_in_the_order_of_their_numbers():
+    X, y = mixed()
+    classifier = lg.RuleClassifier(form="points").fit(X, y)
+    (found,) = classifier.class_rules_
+    for bodies in (found.bodies, found.bodies[::-1]):
+        (one,) = classifier.with_bodies(X, y, [bodies]).class_rules_
+        printed = [line.split(": ", 1)[1] for line in one.lines()[1 : len(bodies) + 1]]
+        assert printed == [", ".join(map(str, body)) for body in bodies]

@@ -223,18 +223,17 @@ class ClassRules:
             if rate >= self.form.base:
                 lines.append(f"{quote(self.head)} :- {_text(body)}.  % p = {rate:.2f}")
             else:
-                lines.append(f"% less often if {_text(body)}: p = {rate:.2f}")
-        if self.bodies:
-            lines.append(f"% otherwise p = {rates[-1]:.2f}")
-        return lines
+                lines.append(f"% {quote(self.head)} less often if {_text(body)}: p = {rate:.2f}")
+        if not self.bodies:
+            return [f"% {quote(self.head)}: no rules, p = {self.form.base:.2f}"]
+        return [*lines, f"% otherwise p = {rates[-1]:.2f}"]
 
     def _points_lines(self) -> list[str]:
         score = self.form.score
         assert score is not None
         head = quote(self.head)
-        order = sorted(range(len(score.points)), key=lambda i: -score.points[i])
-        terms = [f"% {score.points[i]:+d} {'point' if abs(score.points[i]) == 1 else 'points'}: "
-                 f"{_text(self.bodies[i])}" for i in order]  # fmt: skip
+        terms = [f"% {points:+d} {'point' if abs(points) == 1 else 'points'}: {_text(body)}"
+                 for points, body in zip(score.points, self.bodies, strict=True)]  # fmt: skip
         totals = score.totals()
         rates = sigmoid(score.log_odds(np.array(totals)))
         sums = [f"{total}: p = {rate:.2f}" for total, rate in zip(totals, rates, strict=True)]
@@ -284,8 +283,8 @@ class ClassRules:
         }
         if score is not None:
             document["log_odds"] = {"base": score.base, "per_point": score.unit}
-        elif self.bodies:
-            document["otherwise"] = self.form.rates[-1]
+        else:
+            document["otherwise"] = (self.form.rates or (self.form.base,))[-1]
         if self.validated:
             document["cross_validation"] = [one._asdict() for one in self.validated]
         return document
