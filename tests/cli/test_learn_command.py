@@ -394,3 +394,12 @@ def test_noise_gives_no_rules_and_exit_code_1(learn) -> None:
     Path("noise.csv").write_text("\n".join(["a,b,label", *rows, ""]))
     out, _ = learn("noise.csv", "--label", "label", code=1)
     assert "no rule pays for itself; the nearest is" in out
+
+
+def test_a_fraction_of_wrong_labels_of_0_reaches_the_classifier(learn) -> None:
+    Path("loans.csv").write_text(LOANS)
+    _, err = learn("loans.csv", "--label", "default", "--noise", "0", code=2)
+    assert "noise is for columns that are true or false, and 'income' holds numbers" in err
+    assert learn("loans.csv", "--label", "default", "--noise", "auto") == learn(
+        "loans.csv", "--label", "default"
+    )

@@ -342,8 +342,10 @@ def _learn_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="the largest body; by default 8, 6 with --relational, and 5 with --label",
     )
-    add("--noise", type=_noise, default=0.0, metavar="FRACTION",
-        help="the fraction of wrong labels, or auto to estimate it; by default 0")  # fmt: skip
+    add("--noise", type=_noise, metavar="FRACTION",
+        help="the fraction of wrong labels, or auto to estimate it; by default 0, and auto with "
+             "--label, where a fraction is only for columns that are true or false"
+    )  # fmt: skip
     add("--method", choices=("auto", "symbolic", "search", "gradient"), default="auto",
         help="gradient descent, or a search: symbolic, called search with --relational; by default "
              "auto, which chooses"

@@ -92,7 +92,7 @@ def learn_relational(args: argparse.Namespace) -> int:
                 files.background,
                 files.positive,
                 files.negative,
-                noise=args.noise,
+                noise=args.noise or 0.0,
                 method=args.method,
                 seed=args.seed,
                 progress=bar,
@@ -198,7 +198,7 @@ def learn_label(args: argparse.Namespace) -> int:
             endings = ", ".join((*SUFFIXES, ".sql"))
             raise UsageError(f"--output ends in {endings} or .py, not {args.output!r}") from None
     options: dict[str, Any] = {"form": args.form, "seed": args.seed}
-    if args.noise not in (0.0, "auto"):
+    if args.noise not in (None, "auto"):
         options["noise"] = args.noise
     if args.max_body is not None:
         options["max_body"] = args.max_body
@@ -286,7 +286,7 @@ def learn(args: argparse.Namespace) -> int:
                 data,
                 kind=args.kind,
                 method=args.method,
-                noise=args.noise,
+                noise=args.noise or 0.0,
                 seed=args.seed,
                 known=known,
                 refine=args.refine,
