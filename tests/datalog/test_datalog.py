@@ -954,6 +954,20 @@ def test_a_predicate_that_nothing_defines() -> None:
         ground("p(X) :- q(X).", open="q/1")
 
 
+@pytest.mark.parametrize("name", ["q", "x1", "x61", "xe", "größe", "'x61'", "'a b'", "'\"x'"])
+def test_warnings_have_names_as_the_rules_have_them(name: str) -> None:
+    shown = name if name != "'x61'" else "x61"
+    with pytest.warns(GroundingWarning) as caught:
+        ground(f"p(X) :- {name}(X). p(X) :- {name}(X,X).")
+    found = "\n".join(str(warning.message) for warning in caught)
+    assert f"{shown}/1 and {shown}/2 are different predicates" in found
+    assert f"'{shown}(X)' never holds" in found
+    with pytest.warns(GroundingWarning) as caught:
+        ground(f"p(X) :- {name}(X).", open=f"{name}/1")
+    (only,) = caught
+    assert f"open predicate {name.strip(chr(39))!r} is possible" in str(only.message)
+
+
 @pytest.mark.parametrize(
     ("condition", "total"),
     [

@@ -1,8 +1,9 @@
 """Names that clingo cannot read, written as names that it can.
 
 Rule text has names that clingo's grammar lacks: words with letters beyond ASCII (`größe`), names in
-quotes (`'night train'`) and numbers as atoms. For clingo such a name is `'x` and the hexadecimal
-digits of its UTF-8. No name of rule text has a quote inside, so the two cannot be confused.
+quotes (`'night train'`) and numbers as atoms. For clingo such a name is `''x` and the hexadecimal
+digits of its UTF-8. No name of rule text has a quote inside, and a message that quotes a name has one
+quote before it (`'x61' never holds`), so the two cannot be confused.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from latentgamma.program.names import (
 )
 
 #: A name as clingo gets it.
-ENCODED = r"'x[0-9a-f]++"
+ENCODED = r"''x[0-9a-f]++"
 _STRING = r'"(?:[^"\\]|\\.)*+"'
 #: A predicate as rules write it: a word, or a name in quotes.
 PREDICATE = r"[^\WA-Z0-9]\w*+|'(?:[^'\\\n]|\\[^\n])++'"
-_coded = re.compile(rf"({_STRING})|'x([0-9a-f]++)")
+_coded = re.compile(rf"({_STRING})|''x([0-9a-f]++)")
 _part = re.compile(rf"({_STRING})|'(?:[^'\\]|\\.)*+'|\w*[^\W\x00-\x7f]\w*+")
 _clingo_escape = re.compile(r"\\(.)", re.DOTALL)
 
@@ -33,7 +34,7 @@ def encode_name(name: str) -> str:
     """Return the atom or the constant of this name, as clingo reads it.
 
     >>> encode_name("größe(a)"), encode_name("night train")
-    ("'x6772c3b6c39f65(a)", "'x6e6967687420747261696e")
+    ("''x6772c3b6c39f65(a)", "''x6e6967687420747261696e")
     """
     if not is_plain(name) or name.isdigit():
         return _hexadecimal(name)
@@ -49,7 +50,7 @@ def encode_predicate(written: str) -> str:
     """Return a predicate that is written as rules have it, as clingo reads it.
 
     >>> encode_predicate("edge"), encode_predicate("'night train'")
-    ('edge', "'x6e6967687420747261696e")
+    ('edge', "''x6e6967687420747261696e")
     """
     return encode_functor(read_quoted(written, 0)[0] if written.startswith("'") else written)
 
@@ -60,7 +61,7 @@ def encode_functor(name: str) -> str:
 
 
 def _hexadecimal(name: str) -> str:
-    return f"'x{name.encode('utf-8', 'surrogatepass').hex()}"
+    return f"''x{name.encode('utf-8', 'surrogatepass').hex()}"
 
 
 def _encoded_part(found: re.Match[str]) -> str:
@@ -81,7 +82,7 @@ def clingo_string(content: str) -> str:
 def decode_name(name: str) -> str:
     """Return the name of an atom that clingo prints.
 
-    >>> decode_name("'x6772c3b6c39f65(a)"), decode_name("'x6e6967687420747261696e")
+    >>> decode_name("''x6772c3b6c39f65(a)"), decode_name("''x6e6967687420747261696e")
     ('größe(a)', 'night train')
     """
     if "'" not in name and name.isprintable():

@@ -313,7 +313,7 @@ def _warn(source: Source, output: Output, tables: tuple[tuple[Signature, str], .
         arities.setdefault(name, set()).add(arity)
     for name, several in sorted(arities.items()):
         if len(several) > 1:
-            forms = " and ".join(f"{name}/{arity}" for arity in sorted(several))
+            forms = " and ".join(f"{decode_names(name)}/{arity}" for arity in sorted(several))
             _say(f"{source.path}: {forms} are different predicates; is an argument missing?")
     if any(_uses_size(node) for rule in source.rules for node in walk(rule)):
         for (name, _), facts in tables:
@@ -321,8 +321,8 @@ def _warn(source: Source, output: Output, tables: tuple[tuple[Signature, str], .
                 line = facts.rfind("\n", 0, found.start()) + 1
                 column = len(arguments_of(facts[line : found.end()] + ")")[1])
                 _say(
-                    f"{source.path}: {found[1]} in column {column} of the table of '{name}' is a "
-                    "string, since it is not a whole number of 32 bits, and a string is larger than "
+                    f"{source.path}: {found[1]} in column {column} of the table of '{decode_names(name)}' "
+                    "is a string, since it is not a whole number of 32 bits, and a string is larger than "
                     "every number; scale or round it if the rules compare this column"
                 )
     for literal in _compared_constants(source):
@@ -334,9 +334,9 @@ def _warn(source: Source, output: Output, tables: tuple[tuple[Signature, str], .
         for line, column, problem, what in _remark.findall(said):
             if "does not occur in any rule head" in problem:
                 if what.startswith(CANDIDATE):
+                    name = decode_name(what.partition("(")[0].removeprefix(CANDIDATE))
                     _say(
-                        f"{source.path}: no fact of the open predicate "
-                        f"{what.partition('(')[0].removeprefix(CANDIDATE)!r} is possible: list its "
+                        f"{source.path}: no fact of the open predicate {name!r} is possible: list its "
                         "possible facts, give a table, or declare '#external p(X) : domain(X).'"
                     )
                     continue
@@ -378,7 +378,7 @@ def _compared_constants(source: Source) -> Iterator[Any]:
 
 
 def _say(message: str) -> None:
-    warnings.warn(decode_names(message), GroundingWarning, stacklevel=level_of_caller())
+    warnings.warn(message, GroundingWarning, stacklevel=level_of_caller())
 
 
 # ---- Which atoms of a program are given, and which are asked for

@@ -137,7 +137,7 @@ def scan(text: str, path: str) -> Scanned:
     >>> scan("#input edge/2.  p(X) :- edge(X,Y).  % why", "r.lp").text.strip()
     'p(X) :- edge(X,Y).'
     >>> scan("a(X), größe(X) <- b(X).", "r.lp").text.strip()
-    "a(X) :-  b(X).  'x6772c3b6c39f65(X) :-  b(X)."
+    "a(X) :-  b(X).  ''x6772c3b6c39f65(X) :-  b(X)."
     """
     inputs: list[Signature] = []
     comments: list[tuple[int, int, str]] = []
