@@ -88,6 +88,12 @@ def test_a_report_does_not_replace_its_results(tmp_path: Path) -> None:
     assert (tmp_path / "results.json").read_text() == "{}"
 
 
+@pytest.mark.parametrize("path", ["", ".", "/"])
+def test_a_report_of_a_folder_is_bad_input(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", path, "--out", "/dev/null"]) == 2
+    assert capsys.readouterr().err == f"latentgamma: {path or '.'}: it is a folder, not a file\n"
+
+
 @pytest.mark.slow
 def test_two_outputs_may_be_the_same_device() -> None:
     done = run("explain", ANIMALS, "bird", *FACTS, "--dot", "/dev/stdout", "--json")

@@ -823,9 +823,10 @@ def report(args: argparse.Namespace) -> int:
     """Write the page again from saved results; return 0 if every claim held, else 1."""
     from latentgamma.paper import report
 
-    out = Path(args.out) if args.out else Path(args.results).with_name("report.html")
-    timing_file = str(Path(args.results).with_name("timing.json"))
-    check_outputs({"--out": str(out)}, {"RESULTS": args.results, "timing.json": timing_file})
+    folder = Path(args.results).parent
+    out = Path(args.out) if args.out else folder / "report.html"
+    inputs = {"RESULTS": args.results, "timing.json": str(folder / "timing.json")}
+    check_outputs({"--out": str(out)}, inputs)
     results, timing = report.load(args.results)
     write_text(out, report.render_html(results, timing))
     _print(results, timing, args.json)
