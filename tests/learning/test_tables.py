@@ -775,10 +775,11 @@ def test_two_parts_of_a_rule_become_one():
     assert sorted(str(table.names[j]) for j in merged) == ["x0 < 60", "x1 < 60"]
 
 
-def test_numbers_other_than_those_of_fit_are_true_unless_0_in_every_form():
+def test_numbers_other_than_those_of_fit_are_true_above_one_half_in_every_form():
     late = np.arange(40) % 2
     classifier = lg.RuleClassifier().fit({"late": late}, late == 1)
-    cells, expected = [0.0, -0.0, 1.0, 7.0, -1.0, 0.25, None], [0, 0, 1, 1, 1, 1, 0]
+    cells = [0.0, -0.0, 1.0, 0.25, 0.5, 0.75, 1e-9, None, 7.0, -1.0]
+    expected = [0, 0, 1, 0, 0, 1, 0, 0, 1, 0]
     assert classifier.predict({"late": cells}).tolist() == expected
     space: dict = {}
     exec(classifier.to_python(), space)
@@ -787,7 +788,8 @@ def test_numbers_other_than_those_of_fit_are_true_unless_0_in_every_form():
         base.execute("CREATE TABLE data (late)")
         base.executemany("INSERT INTO data VALUES (?)", [(cell,) for cell in cells])
         assert [row[-1] > 0.5 for row in base.execute(classifier.to_sql())] == expected
-    decide = lg.Decider(classifier.program_, ["y"])  # says no instead of answering otherwise
+    decide = lg.Decider(classifier.program_, ["y"])
+    assert [decide({"late": cell}).answers["y"] for cell in cells[:7]] == expected[:7]
     with pytest.raises(lg.errors.DataError, match="a fact is true or false"):
         decide({"late": 7})
 

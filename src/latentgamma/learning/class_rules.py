@@ -325,14 +325,10 @@ class ClassRules:
         return "\n".join(lines)
 
 
-#: What is false in a column of truth values, as text; such a column can also hold texts or numbers.
-FALSE = ("false", "0", "0.0", "-0.0", "")
 #: What the functions of `to_python` use.
-PYTHON_HEADER = f"""\
+PYTHON_HEADER = """\
 import datetime
 import math
-
-FALSE = {FALSE}
 
 
 def known(row, column):
@@ -341,7 +337,8 @@ def known(row, column):
 
 
 def true(row, column):
-    return known(row, column) and str(row[column]).strip().lower() not in FALSE
+    value = str(row[column]).strip().lower() if known(row, column) else ""
+    return value == "true" or (value not in ("false", "") and float(value) > 0.5)
 
 
 def text(row, column):
@@ -597,7 +594,9 @@ def _sql(literal: Literal) -> str:
     condition = literal.condition
     column = '"' + literal.column.replace('"', '""') + '"'
     if condition is None:
-        text = f"LOWER(CAST({column} AS VARCHAR)) NOT IN {FALSE}"
+        column = f"LOWER(CAST({column} AS VARCHAR))"
+        text = (f"CASE {column} WHEN 'true' THEN 1 WHEN 'false' THEN 0 WHEN '' THEN 0 "
+                f"ELSE CAST({column} AS DOUBLE PRECISION) END > 0.5")  # fmt: skip
         return f"CASE WHEN {text} THEN 0 ELSE 1 END = 1" if literal.negated else text
     if condition.op == "is missing":
         return f"{column} IS {'NOT ' if literal.negated else ''}NULL"

@@ -368,7 +368,7 @@ def _as_kind(column: Column, given: Column, what: str) -> Column:
     if column.kind == "category" and given.kind == "boolean":
         return Column(name, "category", np.where(values, "true", "false").astype(object))
     if column.kind == "boolean" and given.kind == "number":  # other numbers than 0 and 1 in fit
-        return Column(name, "boolean", (values != 0) & ~np.isnan(values))
+        return Column(name, "boolean", values > 0.5)
     if column.kind == "boolean" and all(
         value is None or value.lower() in ("true", "false") for value in values
     ):
