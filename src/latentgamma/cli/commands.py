@@ -570,6 +570,8 @@ def check(args: argparse.Namespace) -> int:
         else:
             screen.line(str(report))
         return 0 if report.satisfiable else 1
+    if not len(req):
+        raise UsageError(f"{req.path}: there are no requirements to check the table against")
     with working("reading the labels"):
         table = read_table(Path(args.labels), only={req.labels[i] for i in req.atoms.tolist()})
     with working(f"checking {quantity(len(table.values), 'row')}"):
