@@ -289,8 +289,8 @@ def check_values(group: Group, tensor: Tensor, *, from_logits: bool) -> None:
         return
     if low < 0 or high > 1:
         raise StateError(
-            f"the inputs of {group.title} lie in [0, 1], but these reach from {low:.6g} to "
-            f"{high:.6g}; apply a {'softmax' if group.categorical else 'sigmoid'}, or make the "
+            f"the inputs of {group.title} lie in [0, 1], but these reach from {low:.9g} to "
+            f"{high:.9g}; apply a {'softmax' if group.categorical else 'sigmoid'}, or make the "
             f"layer with from_logits=True"
         )
     if group.categorical:

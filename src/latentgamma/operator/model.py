@@ -103,7 +103,7 @@ def checked_state(state: Tensor, M: int, device: torch.device) -> Tensor:
             found = (
                 "there is a NaN among these"
                 if math.isnan(low)
-                else f"these reach from {low:.6g} to {high:.6g}"
+                else f"these reach from {low:.9g} to {high:.9g}"
             )
             raise StateError(f"the values of a state lie in [0, 1], but {found}")
     return state
