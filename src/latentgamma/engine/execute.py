@@ -32,7 +32,7 @@ from latentgamma.engine.tensors import (
 )
 
 #: Whether Triton interprets its kernels on tensors of the CPU, to test them without a GPU.
-_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+_INTERPRETED = has_triton() and os.environ.get("TRITON_INTERPRET") == "1"
 #: Compiled code where there is some, or plain torch.
 KernelChoice: TypeAlias = Literal["auto", "reference"]
 
