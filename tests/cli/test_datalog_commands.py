@@ -167,6 +167,21 @@ def test_bad_input(files: Path, capsys, arguments: list[str], problem: str) -> N
     assert problem in err
 
 
+@pytest.mark.parametrize("command", ["certify", "decide", "explore"])
+def test_errors_name_only_options_that_the_command_has(
+    files: Path, capsys, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setattr("latentgamma.datalog.grounding.MAX_RULES", 1000)
+    Path("endless.lp").write_text("n(0). n(X+1) :- n(X).")
+    others = ["r.csv", "--question", "n(1)"] if command == "decide" else []
+    code, _, err = run(capsys, command, "endless.lp", *others, "--open", "m/1")
+    assert code == 2
+    assert "max_rules=1,000" in err
+    assert "--max-rules" not in err
+    assert "raise the limit of lg.datalog.ground or 'latentgamma ground'" in err
+    assert "stopped by --max-rules 1,000" in run(capsys, "ground", "endless.lp")[2]
+
+
 def test_warnings_are_shown(files: Path, capsys) -> None:
     code, _, err = run(capsys, "closure", "paths.lp")
     assert code == 0

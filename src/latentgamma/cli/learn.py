@@ -426,7 +426,7 @@ def _write_files(args: argparse.Namespace, result: FitResult) -> None:
 def _print_result(args: argparse.Namespace, result: FitResult, heads: Sequence[str]) -> None:
     screen = Screen()
     if args.json:
-        document = _document(result)
+        document = _document(result, args)
         if heads:
             document["explain"] = {head: result.explain(head) for head in heads}
         screen.json(document)
@@ -442,10 +442,10 @@ def _print_result(args: argparse.Namespace, result: FitResult, heads: Sequence[s
     # Beside rules, the summary is a comment.
     mark = "% " if heads or not args.output else ""
     for line, style in summary_lines(result):
-        screen.line(mark + with_options(line), style)
+        screen.line(mark + with_options(line, vars(args)), style)
 
 
-def _document(result: FitResult) -> dict[str, Any]:
+def _document(result: FitResult, args: argparse.Namespace) -> dict[str, Any]:
     return {
         "rules": [
             {
@@ -464,7 +464,7 @@ def _document(result: FitResult) -> dict[str, Any]:
         "noise": result.noise,
         "method": result.method,
         "reason": result.reason,
-        "notes": [with_options(note) for note in result.notes],
+        "notes": [with_options(note, vars(args)) for note in result.notes],
         "unexplained": dict(result.unexplained),
         "certificate": result.certificate.to_dict(),
         "history": [

@@ -13,7 +13,7 @@ import sys
 
 TYPE_CHECKING = False  # importing typing would take longer than the rest of this module
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Container, Sequence
     from typing import NoReturn
 
 #: The exit codes that shells use: 128 and the number of SIGINT or of SIGPIPE.
@@ -22,10 +22,11 @@ INTERRUPTED, BROKEN_PIPE = 130, 141
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code. No exception leaves this function."""
+    options: set[str] = set()  # those of the command, once it is known
     try:
-        return _run(argv)
+        return _run(argv, options)
     except BaseException as error:
-        return _exit_code(error)
+        return _exit_code(error, options)
 
 
 def script() -> NoReturn:
@@ -75,7 +76,7 @@ def _import_whole(name: str) -> None:
         signal.signal(signal.SIGINT, before)
 
 
-def _run(argv: Sequence[str] | None) -> int:
+def _run(argv: Sequence[str] | None, options: set[str]) -> int:
     _prepare_streams()
     _import_whole("latentgamma.cli.arguments")  # and numpy with it
     import warnings
@@ -87,6 +88,7 @@ def _run(argv: Sequence[str] | None) -> int:
         if not sys.warnoptions:
             warnings.simplefilter("ignore")
         args = parse_arguments(argv)
+        options.update(vars(args))
         with announced_compilation():
             code: int = args.run(args)
     write_output()
@@ -110,7 +112,7 @@ def _prepare_streams() -> None:
 # ---- Failures
 
 
-def _exit_code(error: BaseException) -> int:
+def _exit_code(error: BaseException, options: Container[str]) -> int:
     """Print what went wrong, and return the exit code for it."""
     if _is_interrupt(error):
         return _fail("interrupted", INTERRUPTED)
@@ -125,7 +127,7 @@ def _exit_code(error: BaseException) -> int:
     if isinstance(error, CertificateError):
         return _fail(str(error), 1)
     if isinstance(error, (UsageError, LatentGammaError, ImportError)):
-        return _fail(with_options(str(error)), 2)
+        return _fail(with_options(str(error), options), 2)
     if isinstance(error, MemoryError):
         return _fail("there is not enough memory for this", 2)
     if isinstance(error, OSError):
@@ -154,19 +156,23 @@ def _is_interrupt(error: BaseException | None) -> bool:
     return False
 
 
-def with_options(message: str) -> str:
-    """Return the message of a library function, with the option in place of each keyword argument.
+def with_options(message: str, options: Container[str]) -> str:
+    """Return the message of a library function, with options in place of keyword arguments.
 
-    >>> with_options('labels contradict each other; pass noise="auto" or refine=True')
-    'labels contradict each other; pass --noise auto or --refine'
+    A keyword argument stays as it is where the command has no such option.
+
+    >>> with_options('labels contradict; pass noise="auto" or refine=True', ["noise", "refine"])
+    'labels contradict; pass --noise auto or --refine'
     """
     import re
 
     renamed = {"forbidden": "forbid"}
 
     def option(found: re.Match[str]) -> str:
-        name = renamed.get(found[1], found[1]).replace("_", "-")
-        value = found[2].strip("\"'")
+        name = renamed.get(found[1], found[1])
+        if name not in options:
+            return found[0]
+        name, value = name.replace("_", "-"), found[2].strip("\"'")
         return f"--{name}" if value in ("", "True") else f"--{name} {value}"
 
     keywords = (
@@ -174,7 +180,7 @@ def with_options(message: str) -> str:
         "known|refine|seed|holdout|device|checkpoint|max_rules|max_seconds|steps"
     )
     message = re.sub(rf"\b({keywords})=(\"\w+\"|'\w+'|[\w.]+\b|)", option, message)
-    return re.sub(r"\bmax_body\b", "--max-body", message)
+    return re.sub(r"\b(max_body)\b()", option, message)
 
 
 def _fail(message: str, code: int) -> int:

@@ -199,16 +199,17 @@ def _too_much(output: Output, max_rules: int, max_seconds: float) -> str:
     limit = (
         f"max_rules={max_rules:,}" if output.stopped == "rules" else f"max_seconds={max_seconds:g}"
     )
+    raised = "raise the limit of lg.datalog.ground or 'latentgamma ground'"
     if not output.heads:  # the child was killed
         return (
             f"grounding was stopped by {limit} in the middle of a join. A rule whose atoms share no "
-            "variables joins all of them with all: split it, or raise the limit"
+            f"variables joins all of them with all: split it, or {raised}"
         )
     last = next(reversed(output.facts), None) or next(reversed(output.names.values()), None)
     shown = f", the last of them for {last}" if last else ""
     return (
         f"grounding was stopped by {limit} after {len(output.heads):,} ground rules{shown}. Rules "
-        "such as 'n(X+1) :- n(X)' have no end: bound the variable ('X < 100'); or raise the limit"
+        f"such as 'n(X+1) :- n(X)' have no end: bound the variable ('X < 100'); or {raised}"
     )
 
 
