@@ -125,11 +125,20 @@ class MissingPackageError(LatentGammaError, ImportError):
 _LARGEST_LOOKUP = 100_000
 
 
-def unknown_atoms(unknown: Iterable[str], atoms: Sequence[str], what: str = "facts") -> FactsError:
+def unknown_atoms(
+    unknown: Iterable[str],
+    atoms: Sequence[str],
+    what: str = "facts",
+    *,
+    kind: str = "atom",
+    lacking: str = "this program does not have",
+) -> FactsError:
     """Return the error for names a program does not have, with the nearest ones it has.
 
     >>> unknown_atoms(["pigeon", "tern"], ("penguin", "bird"))
     FactsError("facts name 2 atoms this program does not have: 'pigeon' (did you mean 'penguin'?), 'tern'")
+    >>> unknown_atoms(["agee"], ["age"], "label", kind="column", lacking="t.csv does not have")
+    FactsError("label names a column t.csv does not have: 'agee' (did you mean 'age'?)")
     """
     names = sorted(set(unknown))
     shown = []
@@ -140,5 +149,7 @@ def unknown_atoms(unknown: Iterable[str], atoms: Sequence[str], what: str = "fac
         shown.append(f"{name!r} (did you mean {near[0]!r}?)" if near else repr(name))
     if len(names) > 5:
         shown.append(f"and {len(names) - 5} more")
-    count = "an atom" if len(names) == 1 else f"{len(names)} atoms"
-    return FactsError(f"{what} name {count} this program does not have: {', '.join(shown)}")
+    verb = "name" if what.endswith("s") else "names"
+    article = "an" if kind == "atom" else "a"
+    count = f"{article} {kind}" if len(names) == 1 else f"{len(names)} {kind}s"
+    return FactsError(f"{what} {verb} {count} {lacking}: {', '.join(shown)}")

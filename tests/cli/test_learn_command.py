@@ -175,7 +175,7 @@ def test_a_network_that_is_not_proved_is_code_1(learn, seen, monkeypatch):
         (["chain.csv", "--model", "."], "this is a folder"),
         (["chain.csv", "--plot", "p.xyz"], ".png"),
         (["chain.csv", "--target", "d"], "--heads name an atom these data do not have: 'd'"),
-        (["chain.csv", "--explain", "d"], "--explain name an atom"),
+        (["chain.csv", "--explain", "d"], "--explain names an atom"),
         (["chain.csv", "--forbid", "a"], "HEAD:ATOM"),
         (["chain.csv", "--forbid", ":a"], "HEAD:ATOM"),
         (["chain.csv", "--forbid", "a:z"], "'z'"),

@@ -530,6 +530,8 @@ class TestBadInput:
         for value in ("no", 0.3, None):
             with pytest.raises(lg.errors.ModelError, match="True or False"):
                 layer(semantics="probability", evidence={"b": value})
+        with pytest.raises(FactsError, match="evidence names an atom this program does not have"):
+            layer(semantics="probability", evidence={"z": True})
         with pytest.raises(lg.errors.ModelError, match="both True and False of 'b'"):
             layer(semantics="probability", evidence={"b": True, 0: False})
         with pytest.raises(lg.errors.ArgumentError, match="inference must be an Inference"):

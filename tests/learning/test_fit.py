@@ -612,7 +612,7 @@ def test_text_tables_are_read_with_any_delimiter_and_compressed(tmp_path, delimi
     ):
         observe(path)
     with pytest.raises(
-        lg.errors.DataError, match=r"ignored columns name an atom t\.csv.* does not have"
+        lg.errors.DataError, match=r"ignored columns name a column t\.csv.* does not have"
     ):
         observe(path, ignore=["c"])
 

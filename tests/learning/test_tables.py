@@ -569,7 +569,10 @@ def test_a_file_with_a_label_gives_rules(tmp_path):
         (CSV.replace("income,home", "home,home"), "two columns are called 'home'"),
         (CSV.replace("income,home", ",home"), "column 1 has no name"),
         (CSV.replace("yes", "no"), "y has only one class, 'no'"),
-        (CSV.replace(",default", ",x"), r"loans.csv does not have: 'default'.*it has 'income'"),
+        (
+            CSV.replace(",default", ",x"),
+            r"label names a column loans.csv does not have: 'default'.*it has 'income'",
+        ),
         ("default\nyes\nno\n", "has no column beside 'default'"),
         ("income,default\n", "has no rows"),
     ],

@@ -13,6 +13,7 @@ from latentgamma.cli.main import main
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     Path("pets.txt").write_text(":- cat, dog.\npet :- cat.\n")
+    Path("odd.txt").write_text(":- cat, atoms.\n")
     Path("empty.txt").write_text("% none\n")
     Path("pets.cnf").write_text("c 1 cat\nc 2 dog\nc 3 pet\np cnf 3 2\n-1 -2 0\n3 -1 0\n")
     Path("tree.csv").write_text("cat,pet\ndog,pet\n")
@@ -70,6 +71,7 @@ def test_conflicts_and_redundancy(files: Path, capsys: pytest.CaptureFixture[str
         (["none.txt", "good.csv"], "cannot read 'none.txt'"),
         (["empty.txt", "good.csv"], "empty.txt: there are no requirements"),
         (["pets.txt", "none.csv"], "none.csv"),
+        (["odd.txt", "good.csv"], "requirements name a label not among the labels: 'atoms'"),
         (["pets.txt", "tree.csv"], "expected 0, 1"),
         (["pets.txt", "good.csv", "--format", "x"], "format must be one of"),
         (["good.csv", "bad.csv"], "edges are pairs"),

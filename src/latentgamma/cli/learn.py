@@ -366,8 +366,8 @@ def _atoms(texts: Iterable[str], atoms: Sequence[str], option: str) -> list[str]
     program = lg.Program.from_rules([], atoms)
     names = [atom_name(program, name) for text in texts for name in split_facts(text)]
     if unknown := [name for name in names if name not in program.index]:
-        message = str(unknown_atoms(unknown, atoms, what=option))
-        raise UsageError(message.replace("this program does", "these data do"))
+        lacking = "these data do not have"
+        raise UsageError(str(unknown_atoms(unknown, atoms, option, lacking=lacking)))
     return names
 
 

@@ -136,8 +136,9 @@ def columns_without(names: Sequence[str], ignore: Sequence[str], what: str) -> l
     """Return the places of the columns that are not ignored; `a` stands for `a'` as well."""
     unknown = [name for name in ignore if name not in names]
     if unknown:
-        error = str(unknown_atoms(unknown, names, what="ignored columns"))
-        raise DataError(error.replace("this program does", f"{what} does"))
+        lacking = f"{what} does not have"
+        error = unknown_atoms(unknown, names, "ignored columns", kind="column", lacking=lacking)
+        raise DataError(str(error))
     left_out = {*ignore, *(name + NEXT for name in ignore)}
     return [i for i, name in enumerate(names) if name not in left_out]
 

@@ -1044,9 +1044,9 @@ def fit_table(
         columns, name = read_columns(source, "the table"), "the table"
     names = [column.name for column in columns]
     if not isinstance(label, str) or label not in names:
-        message = str(unknown_atoms([str(label)], names, what="label"))
-        message = message.replace("label name an atom this program does", f"label: {name} does")
-        raise DataError(f"{message}; it has {listing(list(map(repr, names)), 10)}")
+        lacking = f"{name} does not have"
+        error = unknown_atoms([str(label)], names, "label", kind="column", lacking=lacking)
+        raise DataError(f"{error}; it has {listing(list(map(repr, names)), 10)}")
     features = [column for column in columns if column.name != label]
     if not features:
         raise DataError(f"{name} has no column beside {label!r}")

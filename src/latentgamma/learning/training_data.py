@@ -306,5 +306,5 @@ def _known_rules(known: Program | None, data: Observations) -> list[Implication]
 
 
 def _unknown(names: Sequence[str], data: Observations, what: str) -> DataError:
-    message = str(unknown_atoms(names, data.atoms, what=what))
-    return DataError(message.replace("this program does", "these data do"))
+    lacking = "these data do not have"
+    return DataError(str(unknown_atoms(names, data.atoms, what, lacking=lacking)))

@@ -403,15 +403,15 @@ class Requirements(Displayed, Immutable):
         used[self.atoms] = True
         missing = [self.labels[i] for i in np.flatnonzero(used) if self.labels[i] not in place]
         if missing:
-            error = unknown_atoms(missing, names, "requirements")
+            error = unknown_atoms(
+                missing, names, "requirements", kind="label", lacking="not among the labels"
+            )
             row = np.repeat(np.arange(len(self)), np.diff(self.indptr))
             bad = {self.index[name] for name in missing}
             where = dict.fromkeys(
                 self.place(c) for c in row[np.isin(self.atoms, sorted(bad))].tolist()[: 4 * _SHOWN]
             )
-            text = str(error).replace("atoms", "labels").replace("an atom", "a label")
-            text = text.replace("this program does not have", "not among the labels")
-            raise type(error)(f"{text} ({listing(list(where))} of {self.path})")
+            raise type(error)(f"{error} ({listing(list(where))} of {self.path})")
         new = np.array([place.get(name, -1) for name in self.labels] or [0], np.int32)[self.atoms]
         return self._replace(labels=names, literals=np.where(self.literals < 0, ~new, new))
 
