@@ -332,7 +332,8 @@ def about_tables(rows: list[Row]) -> list[str]:
     """On how many tables each comparison holds, and how often planted rules are found."""
     said = [
         "Means over five folds and the seeds. For balanced accuracy, every learner predicts the class whose"
-        " probability, divided by its rate in the training rows, is the greatest. The literals of a tree are those of all paths to its leaves. `with thresholds`: the"
+        " probability, divided by its rate in the training rows, is the greatest. The literals of a tree are those of all paths to its leaves;"
+        " `tree, tuned` is chosen by log-loss, which takes small trees, and `tuned for accuracy` by scikit-learn's default. `with thresholds`: the"
         " planted rules, with every planted threshold in its printed interval; `every row`: every row of"
         " the sample decided as planted; `every row, one threshold unknown`: the same if all"
         " but one threshold at a time are known, which is an upper bound for every learner. `rules, trained`: the rules that are read"
