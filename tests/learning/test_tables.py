@@ -1027,3 +1027,27 @@ def test_points_are_printed_in_the_order_of_their_numbers():
         (one,) = classifier.with_bodies(X, y, [bodies]).class_rules_
         printed = [line.split(": ", 1)[1] for line in one.lines()[1 : len(bodies) + 1]]
         assert printed == [", ".join(map(str, body)) for body in bodies]
+
+
+@pytest.mark.parametrize("name", ["x >= 2", "x<2", "x in {1, 2}", "x is missing", "2 { a; b }"])
+@pytest.mark.parametrize("dtype", [bool, int, float])
+def test_truth_values_with_the_name_of_a_condition_are_their_own_column(name, dtype):
+    rng = np.random.default_rng(0)
+    table = {"x": rng.integers(0, 5, 120), "a": rng.random(120) < 0.5, "b": rng.random(120) < 0.5}
+    table[name] = (rng.random(120) < 0.5).astype(dtype)
+    y = (table["x"] < 4) & (table[name] == 0)
+    classifier = lg.RuleClassifier().fit(table, y)
+    assert (classifier.predict(table) == y).all()
+    decider = lg.Decider(classifier.program_, ["y"], unknown="ignore")
+    assert (decider.many(table).answers["y"] == y).all()
+    rule = str(classifier.rules_[0])
+    edited = classifier.refit(table, y, edit={1: rule})
+    assert (edited.predict_proba(table) == classifier.predict_proba(table)).all()
+
+
+def test_a_label_with_the_name_of_a_condition_can_be_asked_for():
+    table = {"x": np.arange(40) % 5, "x >= 2": np.arange(40) % 5 >= 2}
+    classifier = lg.fit(table, label="x >= 2")
+    (head,) = (one.head for one in classifier.class_rules_)
+    decider = lg.Decider(classifier.program_, [head], unknown="ignore")
+    assert (decider.many({"x": table["x"]}).answers[head] == table["x >= 2"]).all()

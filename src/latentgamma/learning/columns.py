@@ -45,6 +45,7 @@ from latentgamma.program.conditions import (
     is_missing,
 )
 from latentgamma.program.facts import Mask
+from latentgamma.program.names import is_computed
 
 Kind: TypeAlias = OneOf["number", "boolean", "category", "date", "missing"]
 
@@ -77,6 +78,7 @@ class Column:
         values: numbers, true and false, or texts. (n,)
         order: the categories in order, if they have one.
         nominal: whether its numbers are names, as in categories of pandas without an order.
+        from_numbers: whether its truth values were given as 0 and 1.
     """
 
     name: str
@@ -84,6 +86,7 @@ class Column:
     values: npt.NDArray[Any]
     order: tuple[str, ...] = ()
     nominal: bool = False
+    from_numbers: bool = False
 
     @cached_property
     def categories(self) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]] | None:
@@ -260,7 +263,7 @@ def _numbers(name: str, values: npt.NDArray[Any], where: str) -> Column:
         row = int(np.isinf(numbers).argmax())
         raise DataError(f"{where}, row {row + 1}: infinity is not a number to compare with (inf)")
     if ((numbers == 0) | (numbers == 1)).all():
-        return Column(name, "boolean", numbers == 1)
+        return Column(name, "boolean", numbers == 1, from_numbers=True)
     return Column(name, "missing" if np.isnan(numbers).all() else "number", numbers)
 
 
@@ -468,7 +471,10 @@ _Bins: TypeAlias = tuple[npt.NDArray[np.uint8], list[tuple[Literal, Mask]], list
 def _bins(column: Column, weights: Floats) -> _Bins:
     """Return the bin of each cell, the literals with the bins in which they hold, and notes."""
     if column.kind == "boolean":
-        pair = [(Literal(column.name, negated), _bin_set([int(not negated)]))
+        true = Literal(column.name)
+        if is_computed(column.name):
+            true = _literal(column.name, *((">", 0.5) if column.from_numbers else ("=", "true")))
+        pair = [(true._replace(negated=negated), _bin_set([int(not negated)]))
                 for negated in (False, True)]  # fmt: skip
         return column.values.astype(np.uint8), pair, []
     missing, notes = column.missing, []
@@ -676,7 +682,8 @@ def holds(literal: Literal, column: Column) -> Mask:
     if condition is None:
         true = column.values
     elif condition.op == "is missing" or column.categories is None:
-        true = condition.mask(column.values)
+        as_numbers = column.kind == "boolean" and condition.is_text is False
+        true = condition.mask(column.values.astype(np.float64) if as_numbers else column.values)
     else:  # the condition on each category
         values, places = column.categories
         true = np.zeros(len(column.values), np.bool_)

@@ -48,7 +48,7 @@ from latentgamma.learning.literals import Body, Floats, Literal, Literals
 from latentgamma.learning.result import FitResult
 from latentgamma.program.conditions import Condition, is_missing
 from latentgamma.program.facts import Mask
-from latentgamma.program.names import quote, quote_argument
+from latentgamma.program.names import is_computed, quote, quote_argument
 from latentgamma.program.program import Program, Rule
 from latentgamma.program.rule_text import read_rules
 
@@ -1176,9 +1176,9 @@ def _sides(positive: Mask, weights: Floats) -> Floats:
 
 
 def _different(heads: Sequence[str], columns: Sequence[Column]) -> list[str]:
-    """Return names for the outputs that no column has."""
+    """Return names for the outputs that no column, condition or count has."""
     taken = {column.name for column in columns}
-    return [name + "'" if name in taken else name for name in heads]
+    return [name + "'" if name in taken or is_computed(name) else name for name in heads]
 
 
 def _consistent(codes: npt.NDArray[np.uint8], labels: Mask) -> bool:

@@ -370,6 +370,11 @@ def split_condition(name: str) -> tuple[str, str, Operand] | None:
     return column, found[0], found[1]
 
 
+def is_computed(name: str) -> bool:
+    """Return whether a name is that of a condition or a count, which are computed, not given."""
+    return split_condition(name) is not None or split_count(name) is not None
+
+
 def _is_canonical(name: str) -> bool:
     """Return whether a name is that of a condition or a count, written as it is here."""
     if "{" in name and (count := split_count(name)) is not None:
