@@ -441,7 +441,7 @@ def test_an_option_without_effect_is_refused(options, message):
         {"known": "a1 :- a0."}, {"refine": "yes"}, {"progress": 5}, {"seed": 1.5}, {"seed": -1},
         {"heads": 5}, {"heads": [5]}, {"bodies": 5}, {"forbidden": ["ab"]}, {"forbidden": [1]},
         {"forbidden": 1}, {"atoms": 5}, {"max_body": 2.5}, {"max_body": -1}, {"max_body": True},
-        {"holdout": "x"}, {"holdout": 1}, {"noise": None}, {"noise": True}, {"noise": np.nan},
+        {"holdout": "x"}, {"holdout": 1}, {"noise": [0.1]}, {"noise": True}, {"noise": np.nan},
         {"checkpoint": 5}, {"homotopy": 5, "method": "gradient"}, {"kind": [1]}, {"method": 1},
     ],
 )  # fmt: skip

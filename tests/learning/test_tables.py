@@ -1051,3 +1051,13 @@ def test_a_label_with_the_name_of_a_condition_can_be_asked_for():
     (head,) = (one.head for one in classifier.class_rules_)
     decider = lg.Decider(classifier.program_, [head], unknown="ignore")
     assert (decider.many({"x": table["x"]}).answers[head] == table["x >= 2"]).all()
+
+
+def test_a_fraction_of_wrong_labels_of_0_is_searched_for_exactly():
+    table = {"a": [0, 0, 1, 1] * 10, "b": [0, 1, 0, 1] * 10, "y": [0, 1, 1, 0] * 10}
+    assert lg.fit(table, label="y", noise=0.0).noise == 0.0
+    assert lg.fit(table, label="y", noise="auto").noise is lg.fit(table, label="y").noise is None
+    with pytest.raises(
+        lg.errors.ArgumentError, match="noise is for columns that are true or false"
+    ):
+        lg.fit({**table, "age": range(40)}, label="y", noise=0.0)

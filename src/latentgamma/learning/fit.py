@@ -41,7 +41,7 @@ def fit(
     kind: Kind = "transitions",
     atoms: Sequence[str] | None = None,
     method: Method = "auto",
-    noise: Noise = 0.0,
+    noise: Noise | None = None,
     seed: int = 0,
     known: Program | None = None,
     refine: bool = False,
@@ -63,7 +63,7 @@ def fit(
     inputs: Any,
     *,
     label: str,
-    noise: Noise = 0.0,
+    noise: Noise | None = None,
     seed: int = 0,
     max_body: int | None = None,
     progress: Progress | None = None,
@@ -78,7 +78,7 @@ def fit(
     kind: Kind = "transitions",
     atoms: Sequence[str] | None = None,
     method: Method = "auto",
-    noise: Noise = 0.0,
+    noise: Noise | None = None,
     seed: int = 0,
     known: Program | None = None,
     refine: bool = False,
@@ -113,7 +113,8 @@ def fit(
             closed sets alone, without targets, of which all rules are found that hold in each.
         atoms: the names of the columns.
         method: "symbolic" searches; "gradient" trains the operator's rows; "auto" chooses.
-        noise: the fraction of wrong labels, or "auto" to estimate it.
+        noise: the fraction of wrong labels, or "auto" to estimate it; by default 0, and "auto" with
+            `label`, where a fraction is only for columns that are true or false.
         seed: the seed of everything random.
         known: rules that are there from the start.
         refine: whether known rules are dropped where the data contradict them.
@@ -156,7 +157,7 @@ def fit(
     }  # fmt: skip
     if label is not None:
         return _fit_label(inputs, label, {**given, "targets": targets, "atoms": atoms})
-    options = check_options(given)
+    options = check_options({**given, "noise": 0.0 if noise is None else noise})
     observations = inputs
     if not isinstance(inputs, Observations):
         observations = observe(inputs, targets, kind=options.kind, atoms=atoms)
@@ -182,7 +183,7 @@ def _fit_label(table: Any, label: str, given: dict[str, Any]) -> RuleClassifier:
               if value is not defaults.get(name) and value != defaults.get(name)]  # fmt: skip
     if unused:
         raise ArgumentError(f"{listing(unused)} cannot be used with label; leave it out")
-    if noise not in (0.0, "auto"):
+    if noise not in (None, "auto"):
         options["noise"] = noise
     if max_body is not None:
         options["max_body"] = max_body
