@@ -269,11 +269,26 @@ def table(cells: Iterable[Row], part: str = "training") -> list[Row]:
                     "rules ms": beside.get(name, {}).get("ours_ms"),
                     "KLay ms": beside.get(name, {}).get("klay_ms"),
                     "ProbLog ms, one example": beside.get(name, {}).get("problog_ms_of_one"),
-                    "command": f"python benchmarks/nesy {name} --protocol {protocol}",
+                    "command": f"python benchmarks/nesy {name} --protocol {protocol}"
+                    + _seeds_option([cell["seed"] for cell in some]),
                 }
             )
     rest = [cell for cell in cells if cell["part"] in ("call", "growth")]
     return sorted([*found, *rest], key=_order)
+
+
+def _seeds_option(seeds: Sequence[int]) -> str:
+    return "" if seeds == list(range(5)) else f" --seeds {' '.join(map(str, seeds))}"
+
+
+def _row_key(row: Row) -> tuple[Any, ...]:
+    """Return what a row is for: one of another machine or with other epochs does not replace it."""
+    names = ("part", "task", "machine", "epochs", "digits", "device", "ended")
+    return tuple(row.get(name) for name in names)
+
+
+def _title(row: Row) -> str:
+    return f"{row['task']} ({row['part']}, {row['machine']}, {row['epochs']} epochs)"
 
 
 def write(folder: Path, found: list[Row], about: Row) -> None:
@@ -288,14 +303,15 @@ def write(folder: Path, found: list[Row], about: Row) -> None:
     file = folder / "nesy.json"
     if folder.resolve() == RESULTS:
         before = json.loads(file.read_text(encoding="utf-8"))
-        new = {_key(row) for row in found}
-        kept = [row for row in before["rows"] if _key(row) not in new]
-        names = [f"{row['task']} ({row['part']})" for row in kept if "task" in row]
+        new = {_row_key(row) for row in found}
+        kept = [row for row in before["rows"] if _row_key(row) not in new]
+        names = [_title(row) for row in kept if "task" in row]
         names += sorted({row["part"] for row in kept if "task" not in row})
         if not any(row["part"] in PROTOCOLS for row in found):
             about = before["about"]
         elif names:
-            about = {**about, "note": f"From an earlier run: {', '.join(names)}"}
+            note = f"From earlier runs: {', '.join(names)}"
+            about = {**about, "note": ". ".join(filter(None, (about.get("note"), note)))}
         found = sorted([*found, *kept], key=_order)
     folder.mkdir(parents=True, exist_ok=True)
     write_text(file, json.dumps({"about": about, "rows": found}, indent=1, default=str) + "\n")
@@ -308,14 +324,15 @@ def write(folder: Path, found: list[Row], about: Row) -> None:
         picture.save(folder)
 
 
-def about(cells: Iterable[Row]) -> Row:
-    """Return the command, the machines and the versions."""
+def about(cells: Iterable[Row], note: str = "") -> Row:
+    """Return the command, the machines, the versions, and a note on the run."""
     trained = [cell for cell in cells if cell["part"] == "training"]
     return {
         "benchmark": "nesy",
         "command": "python benchmarks/nesy --out benchmarks/results",
         "device": " and ".join(sorted({cell["machine"] for cell in trained})),
         "torch": " and ".join(sorted({cell["torch"] for cell in trained})),
+        **({"note": note} if note else {}),
     }
 
 

@@ -28,6 +28,7 @@ def main() -> int:
     parser.add_argument("--cells", type=Path, nargs="+", default=[nesy.CELLS])
     parser.add_argument("--images", type=Path, default=data.CACHE, help="where MNIST is kept")
     parser.add_argument("--out", type=Path, help="a folder for the table and the picture")
+    parser.add_argument("--note", default="", help="what to know of this run, for the table")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="stop before")
     parser.add_argument("--no-run", action="store_true", help="only show or write the table")
     parser.add_argument("--steps", type=int, help="of each training, to check that it runs")
@@ -63,7 +64,7 @@ def main() -> int:
     wanted = set(given.tasks)
     print(text([row for row in rows if not wanted or {row.get("task"), row["part"]} & wanted]))
     if given.out:
-        nesy.write(given.out, rows, nesy.about(cells))
+        nesy.write(given.out, rows, nesy.about(cells, given.note))
     if left:
         print(f"Not run: {'; '.join(left)}. The same command goes on from here.", file=sys.stderr)
     return 0
