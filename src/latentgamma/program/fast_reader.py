@@ -9,72 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from latentgamma.program.compilation import compile_loop
-from latentgamma.program.program import Program
-
-# ---- Rows of a compressed array as sorted sets
-
-_Array = npt.NDArray[Any]
-
-
-@compile_loop
-def sort_rows(row: _Array, ends: _Array) -> int:
-    """Sort every row, drop repetitions, and return how many entries are left.
-
-    Row j ends at `ends[j + 1]`; the rows move to the left and `ends` moves with them.
-    """
-    kept = begin = 0
-    for j in range(len(ends) - 1):
-        end = ends[j + 1]
-        _sort(row, begin, end)
-        for i in range(begin, end):
-            if i == begin or row[i] != row[kept - 1]:
-                row[kept] = row[i]
-                kept += 1
-        ends[j + 1] = kept
-        begin = end
-    return kept
-
-
-@compile_loop
-def _sort(row: _Array, begin: int, end: int) -> None:
-    """Sort a range: by insertion while few entries move, else by a heap."""
-    moves = 0
-    for i in range(begin + 1, end):
-        value = row[i]
-        j = i
-        while j > begin and row[j - 1] > value:
-            row[j] = row[j - 1]
-            j -= 1
-        row[j] = value
-        moves += i - j
-        if moves > 20 * (end - begin):
-            _sort_by_heap(row[begin:end])
-            return
-
-
-@compile_loop
-def _sort_by_heap(row: _Array) -> None:
-    size = len(row)
-    root = size // 2
-    while size > 1:
-        if root > 0:
-            root -= 1
-        else:
-            size -= 1
-            row[0], row[size] = row[size], row[0]
-        parent = root
-        while 2 * parent + 1 < size:
-            child = 2 * parent + 1
-            if child + 1 < size and row[child + 1] > row[child]:
-                child += 1
-            if row[parent] >= row[child]:
-                break
-            row[parent], row[child] = row[child], row[parent]
-            parent = child
-
+from latentgamma.program.program import Program, sorted_sets
 
 # ---- A hash table that numbers names as they appear
 
+_Array = npt.NDArray[Any]
 _Bytes = npt.NDArray[np.uint8]
 
 #: Places in the array `counts`: the number of atoms, where their names end, the same two before
@@ -328,7 +267,9 @@ def scan_rules(data: bytes) -> tuple[Program, int] | None:
     """
     if b"\0" in data or data.count(b"\r") != data.count(b"\r\n"):
         return None
-    understood, count, end, joined, *rows = _scan(np.frombuffer(data, np.uint8))
+    understood, count, end, joined, body_ends, bodies, head_ends, heads = _scan(
+        np.frombuffer(data, np.uint8)
+    )
     if not understood:
         return None
     try:
@@ -339,7 +280,10 @@ def scan_rules(data: bytes) -> tuple[Program, int] | None:
             data.decode()  # comments must be valid UTF-8 too
     except UnicodeDecodeError:
         return None
-    return Program._from_sorted_rows(tuple(names.split("\n")[:count]), *rows), end
+    bodies, body_ends = sorted_sets(bodies, body_ends)
+    heads, head_ends = sorted_sets(heads, head_ends)
+    atoms = tuple(names.split("\n")[:count])
+    return Program._from_sorted_rows(atoms, body_ends, bodies, head_ends, heads), end
 
 
 @compile_loop
@@ -470,9 +414,9 @@ def _scan(
         at,
         names[: counts[NAMES_END]],
         body_ends[: rules + 1],
-        bodies[: sort_rows(bodies, body_ends[: rules + 1])],
+        bodies[: body_ends[rules]],
         head_ends[: rules + 1],
-        heads[: sort_rows(heads, head_ends[: rules + 1])],
+        heads[: head_ends[rules]],
     )
 
 

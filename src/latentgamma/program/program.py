@@ -290,7 +290,7 @@ def sorted_rows(
     what: str, indices: npt.ArrayLike, indptr: npt.ArrayLike
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
     """Return the compressed rows as sorted sets, checked."""
-    return _sorted_sets(*_checked_rows(what, indices, indptr))
+    return sorted_sets(*_checked_rows(what, indices, indptr))
 
 
 def sorted_literals(
@@ -299,7 +299,7 @@ def sorted_literals(
     """Return the bodies as sorted sets of literals, positive ones first, checked."""
     flat, ptr = _checked_rows("body", indices, indptr)
     if negated is None:
-        return _sorted_sets(flat, ptr)
+        return sorted_sets(flat, ptr)
     signs = np.asarray(negated)
     if signs.shape != flat.shape or (signs.size and signs.dtype != np.bool_):
         raise ProgramError(
@@ -308,7 +308,7 @@ def sorted_literals(
         )
     # As unsigned numbers with the sign in the highest bit, literals sort as they should.
     high = np.uint32(1 << 31)
-    ordered, ptr = _sorted_sets(flat.astype(np.uint32) | signs.astype(np.uint32) * high, ptr)
+    ordered, ptr = sorted_sets(flat.astype(np.uint32) | signs.astype(np.uint32) * high, ptr)
     atoms = (ordered & ~high).astype(np.int32)
     return np.where(ordered >= high, ~atoms, atoms), ptr
 
@@ -333,18 +333,18 @@ def _checked_rows(
     return given.astype(np.int32), ptr
 
 
-def _sorted_sets(
+def sorted_sets(
     flat: npt.NDArray[Any], ptr: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    """Return compressed rows of numbers from 0 to 2**32 - 1 sorted and without repetitions."""
     row = np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))
-    rising = (flat[1:] > flat[:-1]) | (np.diff(row) > 0)
-    if np.all(rising):
+    keys = row << 32 | flat
+    if np.all(np.diff(keys) > 0):
         return flat, ptr
-    order = np.lexsort((flat, row))
-    flat, row = flat[order], row[order]
-    keep = np.concatenate(([True], (np.diff(flat) != 0) | (np.diff(row) != 0)))
-    counts = np.bincount(row[keep], minlength=len(ptr) - 1)
-    return flat[keep], np.concatenate(([0], np.cumsum(counts)))
+    keys.sort()
+    keys = keys[np.diff(keys, prepend=-1) > 0]
+    counts = np.bincount(keys >> 32, minlength=len(ptr) - 1)
+    return keys.astype(np.uint32).astype(flat.dtype), np.concatenate(([0], np.cumsum(counts)))
 
 
 def numbered_as_read(read: npt.NDArray[np.int32], M: int) -> bool:
