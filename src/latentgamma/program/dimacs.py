@@ -57,15 +57,13 @@ def write_dimacs(program: Program) -> str:
     """Return the program as a DIMACS text."""
     lines = [f"c {i} {quote(name)}" for i, name in enumerate(program.atoms, 1) if name != f"x{i}"]
     lines.append(f"p cnf {program.M} {len(program.head_indices)}")
-    heads, head_ends = (program.head_indices + 1).tolist(), program.head_indptr.tolist()
-    bodies, body_ends = (-1 - program.body_indices).tolist(), program.body_indptr.tolist()
-    for j in range(program.R):
+    for j, (heads, body) in enumerate(program._row_lists()):
         if (label := program.label(j)) is not None:
             lines.append(f"c rule {label}")
-        body = " ".join(map(str, [*bodies[body_ends[j] : body_ends[j + 1]], 0]))
-        if head_ends[j + 1] - head_ends[j] > 1:
-            lines.append(f"c heads {head_ends[j + 1] - head_ends[j]}")
-        lines.extend(f"{head} {body}" for head in heads[head_ends[j] : head_ends[j + 1]])
+        if len(heads) > 1:
+            lines.append(f"c heads {len(heads)}")
+        negative = "".join(f"{-1 - i} " for i in body)
+        lines.extend(f"{head + 1} {negative}0" for head in heads)
     return "\n".join(lines) + "\n"
 
 

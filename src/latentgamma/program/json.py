@@ -13,7 +13,6 @@ bare list of rules, a single name in place of a list, and a rule without
 from __future__ import annotations
 
 import json
-from array import array
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +21,8 @@ import numpy as np
 from latentgamma._text import shortened
 from latentgamma.errors import ParseError, ProgramError
 from latentgamma.program.counting import compile_counts, written_program
-from latentgamma.program.program import Label, Program, checked_labels, requirement_name
+from latentgamma.program.graph import NotStratifiedError
+from latentgamma.program.program import Label, Program, RuleRows, atoms_of_literals
 from latentgamma.program.rule_text import error_at
 
 _VERSION = 1
@@ -36,13 +36,8 @@ def write_json(program: Program) -> str:
     names = [json.dumps(name, ensure_ascii=False) for name in program.atoms]
     rules = []
     headless = program.requirements
-    heads, head_ends = program.head_indices.tolist(), program.head_indptr.tolist()
-    bodies, body_ends = program.body_literals.tolist(), program.body_indptr.tolist()
-    for j in range(program.R):
-        literals = bodies[body_ends[j] : body_ends[j + 1]]
-        head = ", ".join(
-            [] if j in headless else [names[i] for i in heads[head_ends[j] : head_ends[j + 1]]]
-        )
+    for j, (heads, literals) in enumerate(program._row_lists()):
+        head = ", ".join([] if j in headless else [names[i] for i in heads])
         body = ", ".join([names[i] for i in literals if i >= 0])
         denied = ", ".join([names[~i] for i in literals if i < 0])
         negated = f', "not": [{denied}]' if denied else ""
@@ -80,11 +75,7 @@ class _JsonReader:
 
     def __init__(self, text: str, path: str) -> None:
         self.path = path
-        self.index: dict[str, int] = {}
-        self.heads, self.bodies = array("i"), array("i")
-        self.head_ends, self.body_ends = array("q", [0]), array("q", [0])
-        self.labels: list[Label | None] = []
-        self.negative = array("q")  # the places in `bodies` of negated atoms
+        self.rows = RuleRows()
         try:
             top = json.loads(text, object_pairs_hook=self._object)
         except json.JSONDecodeError as error:
@@ -113,7 +104,7 @@ class _JsonReader:
         return content
 
     def _store(self, rule: dict[str, Any]) -> None:
-        j = len(self.head_ends) - 1
+        j = len(self.rows.labels)
         for key in rule:
             if key not in {"head", "body", "not", "id", "citation"}:
                 raise self._error(
@@ -122,22 +113,16 @@ class _JsonReader:
                 )
         if "head" not in rule:
             raise self._error(f"rules[{j}] has no 'head'; it is [] for a requirement")
-        heads, body, denied = rule.get("head", []), rule.get("body", []), rule.get("not", [])
         try:
             label = Label(rule["id"], rule.get("citation", "")) if "id" in rule else None
         except ProgramError as error:
             raise self._error(f"rules[{j}]: {error}") from None
         if "citation" in rule and label is None:
             raise self._error(f"rules[{j}] has a citation but no id")
-        self.labels.append(label)
-        for key, names, into in (
-            ("head", heads, self.heads),
-            ("body", body, self.bodies),
-            ("not", denied, self.bodies),
-        ):
+        parts = []
+        for key in ("head", "body", "not"):
+            names = rule.get(key, [])
             listed = [names] if isinstance(names, str) else names
-            if key == "head" and listed == []:
-                listed = [self._requirement(j, body, denied)]
             if not isinstance(listed, list):
                 raise self._error(f"rules[{j}].{key} must be a list of names, not {_show(names)}")
             for name in listed:
@@ -145,21 +130,10 @@ class _JsonReader:
                     raise self._error(
                         f"rules[{j}].{key}: a name is a non-empty string, not {_show(name)}"
                     )
-            index = self.index
-            start = len(into)
-            into.extend(dict.fromkeys([index.setdefault(name, len(index)) for name in listed]))
-            if key == "not":
-                self.negative.extend(range(start, len(into)))
-        self.head_ends.append(len(self.heads))
-        self.body_ends.append(len(self.bodies))
-
-    def _requirement(self, j: int, *parts: Any) -> str:
-        """Return the name of the head of a rule that has none."""
-        listed = [[part] if isinstance(part, str) else part for part in parts]
-        names = [name for part in listed if isinstance(part, list) for name in part]
-        if not names or not all(isinstance(name, str) and name for name in names):
+            parts.append(dict.fromkeys(listed))
+        if not any(parts):
             raise self._error(f"rules[{j}] has neither a head nor a body of names")
-        return requirement_name(*(set(part) for part in listed))
+        self.rows.add(*parts, label=label)
 
     def _build(self, top: Any) -> Program:
         atoms = None
@@ -183,26 +157,18 @@ class _JsonReader:
                 raise self._error(
                     f"rules[{j}] must be an object with 'head' and 'body', not {_show(rule)}"
                 )
-        heads, bodies = np.array(self.heads, np.int32), np.array(self.bodies, np.int32)
-        negated = None
-        if self.negative:
-            negated = np.zeros(len(bodies), np.bool_)
-            negated[self.negative] = True
-        names = list(self.index)
-        if atoms is not None:
-            place = self._places(atoms)
-            order = np.array([place[name] for name in names], np.int32)
-            heads, bodies, names = order[heads], order[bodies], atoms
-        body_ends, head_ends = np.array(self.body_ends), np.array(self.head_ends)
-        program = Program.from_arrays(
-            body_ends, bodies, heads, head_ends, body_negated=negated, atoms=names
-        )
         try:
-            return compile_counts(replace(program, labels=checked_labels(self.labels)))
+            program = self.rows.program()
+            if atoms is not None:
+                program = self._reordered(program, atoms)
+            return compile_counts(program)
+        except NotStratifiedError:
+            raise
         except ProgramError as error:
             raise self._error(str(error)) from None
 
-    def _places(self, atoms: Any) -> dict[str, int]:
+    def _reordered(self, program: Program, atoms: Any) -> Program:
+        """Return the program with its atoms in this order."""
         if not isinstance(atoms, list):
             raise self._error(f"'atoms' must be a list of names, not {_show(atoms)}")
         place: dict[str, int] = {}
@@ -211,10 +177,19 @@ class _JsonReader:
                 raise self._error(f"atoms[{i}]: a name is a non-empty string, not {_show(name)}")
             if place.setdefault(name, i) != i:
                 raise self._error(f"'atoms' names {name!r} twice")
-        for name in self.index:
+        for name in program.atoms:
             if name not in place:
                 raise self._error(f"the rules use {name!r}, which 'atoms' does not name")
-        return place
+        new = np.array([place[name] for name in program.atoms], np.int32)
+        found = Program.from_arrays(
+            program.body_indptr,
+            new[atoms_of_literals(program.body_literals)],
+            new[program.head_indices],
+            program.head_indptr,
+            body_negated=program.body_literals < 0,
+            atoms=atoms,
+        )
+        return replace(found, labels=program.labels)
 
 
 def _show(value: object) -> str:

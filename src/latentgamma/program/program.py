@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from array import array
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Protocol, TypeAlias, TypeVar, overload
 
 import numpy as np
@@ -317,11 +319,11 @@ def _checked_rows(
     what: str, indices: npt.ArrayLike, indptr: npt.ArrayLike
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
     given, ptr = np.asarray(indices), np.asarray(indptr)
-    for name, array in ((f"{what}_indices", given), (f"{what}_indptr", ptr)):
-        if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+    for name, values in ((f"{what}_indices", given), (f"{what}_indptr", ptr)):
+        if values.ndim != 1 or (values.size and values.dtype.kind not in "iu"):
             raise ProgramError(
                 f"{name} must be a one-dimensional integer array, not "
-                f"{array.dtype} of shape {array.shape}"
+                f"{values.dtype} of shape {values.shape}"
             )
     ptr = ptr.astype(np.int64)
     if not len(ptr) or ptr[0] != 0 or ptr[-1] != given.size or np.any(np.diff(ptr) < 0):
@@ -426,41 +428,22 @@ class Program(Displayed, Immutable):
         """
         from latentgamma.program.counting import compile_counts
 
-        index: dict[str, int] = {}
+        rows = RuleRows()
         for name in () if atoms is None else atoms:
-            if check_name(name) in index:
+            if check_name(name) in rows.index:
                 raise ProgramError(f"atoms names {name!r} twice")
-            index[name] = len(index)
-        declared = len(index)
-        requirements: set[str] = set()
-        bodies: list[int] = []
-        heads: list[int] = []
-        body_indptr, head_indptr = [0], [0]
-        labels: list[Label | None] = []
+            rows.index[name] = len(rows.index)
+        declared = len(rows.index)
         for rule in rules:
-            rule_heads, rule_body, negated = names_of_rule(rule)
-            labels.append(rule.label if isinstance(rule, Rule) else None)
-            rule_heads = list(rule_heads)
-            if not rule_heads:
-                rule_heads = [requirement_name(rule_body, negated)]
-                requirements.update(rule_heads)
-            for names, into in ((rule_heads, heads), (rule_body, bodies)):
-                into.extend(sorted({index.setdefault(check_name(n), len(index)) for n in names}))
-            denied = {index.setdefault(check_name(name), len(index)) for name in negated}
-            bodies.extend(~i for i in sorted(denied))
-            head_indptr.append(len(heads))
-            body_indptr.append(len(bodies))
-        extra = [name for name in list(index)[declared:] if name not in requirements]
+            heads, body, negated = map(list, names_of_rule(rule))
+            for name in (*heads, *body, *negated):
+                check_name(name)
+            rows.add(heads, body, negated, rule.label if isinstance(rule, Rule) else None)
+        names = list(rows.index)
+        extra = [name for name in names[declared:] if name not in rows.requirements]
         if atoms is not None and extra:
-            raise unknown_atoms(extra, list(index)[:declared], what="rules")
-        program = cls._from_sorted_rows(
-            tuple(index),
-            np.asarray(body_indptr, np.int64),
-            np.asarray(bodies, np.int32),
-            np.asarray(head_indptr, np.int64),
-            np.asarray(heads, np.int32),
-            labels=checked_labels(labels),
-        )
+            raise unknown_atoms(extra, names[:declared], what="rules")
+        program = rows.program()
         return compile_counts(program)
 
     @classmethod
@@ -814,6 +797,13 @@ class Program(Displayed, Immutable):
     def _results(self) -> dict[Callable[[Program], Any], Any]:
         return {}
 
+    def _row_lists(self) -> Iterator[tuple[list[int], list[int]]]:
+        """Yield the heads and the literals of each rule, as lists."""
+        heads, literals = self.head_indices.tolist(), self.body_literals.tolist()
+        head_ends, body_ends = self.head_indptr.tolist(), self.body_indptr.tolist()
+        for (a, b), (c, d) in zip(pairwise(head_ends), pairwise(body_ends), strict=True):
+            yield heads[a:b], literals[c:d]
+
     def _arrays(self) -> tuple[npt.NDArray[Any], ...]:
         return self.body_indptr, self.body_literals, self.head_indptr, self.head_indices
 
@@ -843,17 +833,14 @@ class Program(Displayed, Immutable):
         pairs = zip(self.atoms, names, strict=True)
         derived = [quote_argument(name) if " " in name else text for name, text in pairs]
         lines = [] if self._numbered_as_read() else [f"#external {name}." for name in names]
-        heads, bodies = self.head_indices.tolist(), self.body_literals.tolist()
         if not self.definite:  # so that names[~i] is the negation of names[i]
             names += [f"not {name}" for name in reversed(names)]
-        head_ends, body_ends = self.head_indptr.tolist(), self.body_indptr.tolist()
         headless = self.requirements
-        for j in range(self.R):
-            if self.labels and (label := self.labels[j]) is not None:
+        for j, (heads, literals) in enumerate(self._row_lists()):
+            if (label := self.label(j)) is not None:
                 lines.append(f"% @rule {label}")
-            rule_heads = [] if j in headless else heads[head_ends[j] : head_ends[j + 1]]
-            rule_body = bodies[body_ends[j] : body_ends[j + 1]]
-            lines.append(rule_text([derived[i] for i in rule_heads], [names[i] for i in rule_body]))
+            shown = [] if j in headless else [derived[i] for i in heads]
+            lines.append(rule_text(shown, [names[i] for i in literals]))
         return "\n".join(lines)
 
     def _numbered_as_read(self) -> bool:
@@ -875,6 +862,66 @@ class Program(Displayed, Immutable):
         more = [f"… and {self.R - len(shown):,} more rules"] if len(shown) < self.R else []
         sizes = f"{self.M:,} atoms, {self.R:,} rules, bodies of up to {self.k}"
         return Display(sizes, code=shown, notes=more)
+
+
+class RuleRows:
+    """Rules while they are read, with atoms numbered as they appear, heads before bodies."""
+
+    def __init__(self) -> None:
+        self.index: dict[str, int] = {}
+        self.heads, self.bodies = array("i"), array("i")
+        self.head_ends, self.body_ends = array("q", [0]), array("q", [0])
+        self.labels: list[Label | None] = []
+        #: The names that rules without a head have been given as their heads.
+        self.requirements: set[str] = set()
+
+    def numbers(self, names: Iterable[str]) -> list[int]:
+        """Return the different indices of these names, rising; new ones get the next index."""
+        index = self.index
+        return sorted({index.setdefault(name, len(index)) for name in names})
+
+    def add(
+        self,
+        heads: Collection[str],
+        body: Collection[str],
+        negated: Collection[str] = (),
+        label: Label | None = None,
+    ) -> None:
+        """Add a rule; one without heads is a requirement."""
+        if not heads:
+            heads = (requirement_name(body, negated),)
+            self.requirements.update(heads)
+        self.heads.extend(self.numbers(heads))
+        self.bodies.extend(self.numbers(body))
+        if negated:
+            self.bodies.extend([~i for i in self.numbers(negated)])
+        self.head_ends.append(len(self.heads))
+        self.body_ends.append(len(self.bodies))
+        self.labels.append(label)
+
+    def extend(self, program: Program) -> None:
+        """Add the rules of a program, which has all atoms so far."""
+        self.index = {name: i for i, name in enumerate(program.atoms)}
+        rows = (self.body_ends, self.bodies, self.head_ends, self.heads)
+        for row, given in zip(rows, program._arrays(), strict=True):
+            row[:] = array(row.typecode, given.tobytes())
+        self.labels = [None] * program.R
+
+    def program(self) -> Program:
+        """Return the program of these rules.
+
+        Raises:
+            ProgramError: if two rules have the same id.
+            NotStratifiedError: if an atom depends on its own negation.
+        """
+        return Program._from_sorted_rows(
+            tuple(self.index),
+            np.array(self.body_ends, np.int64),
+            np.array(self.bodies, np.int32),
+            np.array(self.head_ends, np.int64),
+            np.array(self.heads, np.int32),
+            labels=checked_labels(self.labels),
+        )
 
 
 @dataclass(frozen=True, eq=False)

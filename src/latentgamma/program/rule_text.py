@@ -5,11 +5,8 @@ from __future__ import annotations
 import codecs
 import re
 import unicodedata
-from array import array
 from dataclasses import replace
 from typing import Literal, TypeAlias
-
-import numpy as np
 
 from latentgamma._text import shortened
 from latentgamma.errors import FactsError, ParseError
@@ -24,7 +21,7 @@ from latentgamma.program.names import (
     read_count,
     read_name,
 )
-from latentgamma.program.program import Label, Program, requirement_name
+from latentgamma.program.program import Label, Program, RuleRows
 
 # ---- Texts as they come from files, and errors that show a place in one
 
@@ -401,10 +398,7 @@ class _RuleReader:
         self.text, self.path, self.negation = text, path, negation
         self.at = 0  # where the next token may start
         self.token_end = 0  # where the token before ends, comments aside
-        self.index: dict[str, int] = {}
-        self.heads, self.bodies = array("i"), array("i")
-        self.head_ends, self.body_ends = array("q", [0]), array("q", [0])
-        self.labels: dict[int, Label] = {}  # by rule
+        self.rows = RuleRows()
         self.ids: set[str] = set()
         self.counts = False  # whether some body has a count
         self.label: Label | None = None  # of the rule to come
@@ -423,11 +417,7 @@ class _RuleReader:
 
     def resume(self, program: Program, at: int) -> None:
         """Go on from where compiled code has stopped."""
-        names = program.atoms
-        self.index = {name: i for i, name in enumerate(names)}
-        rows = (self.body_ends, self.bodies, self.head_ends, self.heads)
-        for row, given in zip(rows, program._arrays(), strict=True):
-            row[:] = array(row.typecode, given.tobytes())
+        self.rows.extend(program)
         self.at = self.token_end = self.start = at
 
     def read(self) -> Program:
@@ -463,12 +453,7 @@ class _RuleReader:
             )
         if self.label is not None:
             raise misplaced_label(self.text, self.label_start, self.path)
-        body_ends, bodies = np.array(self.body_ends, np.int64), np.array(self.bodies, np.int32)
-        head_ends, heads = np.array(self.head_ends, np.int64), np.array(self.heads, np.int32)
-        labels = tuple(map(self.labels.get, range(len(head_ends) - 1))) if self.labels else ()
-        program = Program._from_sorted_rows(
-            tuple(self.index), body_ends, bodies, head_ends, heads, labels=labels
-        )
+        program = self.rows.program()
         return compile_counts(program) if self.counts else program
 
     def read_atom(self, token: re.Match[str]) -> bool:
@@ -595,25 +580,17 @@ class _RuleReader:
             return False  # also ':- .', which no facts would meet
         if self.arrow == 0 and self.condition is not None:
             raise self.derived_condition(self.condition)
-        index = self.index
         heads, body = self.left, self.right
         if self.arrow == _REVERSED:
             heads, body = body, heads
-        if not heads:
-            heads = {requirement_name(body, self.denied): None}
-        numbers = sorted([index.setdefault(name, len(index)) for name in heads])
-        if self.arrow != _EXTERNAL:
+        if self.arrow == _EXTERNAL:
+            self.rows.numbers(heads)
+        else:
             if self.label is not None:
                 line = self.text.count("\n", 0, self.first) + 1
-                self.labels[len(self.head_ends) - 1] = replace(self.label, line=line)
-                self.label = None
-            self.heads.extend(numbers)
-            self.head_ends.append(len(self.heads))
-            self.bodies.extend(sorted([index.setdefault(name, len(index)) for name in body]))
-            if self.denied:
-                numbers = sorted([index.setdefault(name, len(index)) for name in self.denied])
-                self.bodies.extend([~number for number in numbers])
-            self.body_ends.append(len(self.bodies))
+                self.label = replace(self.label, line=line)
+            self.rows.add(heads, body, self.denied, self.label)
+            self.label = None
         self.at = self.token_end = token.end()
         self.start_statement()
         return True

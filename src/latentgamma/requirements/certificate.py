@@ -138,12 +138,10 @@ def _rules_as_written(rules: LabelProgram) -> set[tuple[int, frozenset[int]]]:
     program = rules.program
     if rules.outputs != tuple(range(len(rules.outputs))):
         return set()
-    heads, head_ptr = program.head_indices.tolist(), program.head_indptr.tolist()
-    body, body_ptr = program.body_literals.tolist(), program.body_indptr.tolist()
     return {
-        (head, frozenset(x + 1 if x >= 0 else x for x in body[body_ptr[j] : body_ptr[j + 1]]))
-        for j in range(program.R)
-        for head in heads[head_ptr[j] : head_ptr[j + 1]]
+        (head, frozenset(x + 1 if x >= 0 else x for x in body))
+        for heads, body in program._row_lists()
+        for head in heads
     }
 
 
@@ -155,15 +153,13 @@ def _broken_by_fixed_points(
     next_variable = program.M + 1
     causes: list[list[int]] = [[] for _ in range(program.M)]
     out: list[list[int]] = []
-    heads, head_ptr = program.head_indices.tolist(), program.head_indptr.tolist()
-    body, body_ptr = program.body_literals.tolist(), program.body_indptr.tolist()
-    for j in range(program.R):
-        literals = [x + 1 if x >= 0 else x for x in body[body_ptr[j] : body_ptr[j + 1]]]
+    for heads, body in program._row_lists():
+        literals = [x + 1 if x >= 0 else x for x in body]
         fires = next_variable
         next_variable += 1
         out += [[-fires, x] for x in literals]
         out.append([fires, *(-x for x in literals)])
-        for head in heads[head_ptr[j] : head_ptr[j + 1]]:
+        for head in heads:
             causes[head].append(fires)
     fed = set(rules.inputs)
     for atom, of_atom in enumerate(causes):

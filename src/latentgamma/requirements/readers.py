@@ -421,18 +421,15 @@ def read_arff(source: Source, form: Literal["auto", "tree", "dag"]) -> ClauseLis
 def read_program_rules(program: Program) -> ClauseList:
     """Return one clause for each head of each rule of a program; a requirement of it has none."""
     found = ClauseList("<program>")
-    requirement = [rule.is_requirement for rule in program.rules]
-    heads, head_ptr = program.head_indices.tolist(), program.head_indptr.tolist()
-    violated = {heads[head_ptr[j]] for j, is_one in enumerate(requirement) if is_one}
+    violated = {program.index[name] for name in program.requirements.values()}
     for i, name in enumerate(program.atoms):
         if i not in violated:
             found.label(name)
     place = [found.index.get(name, -1) for name in program.atoms]
-    body, body_ptr = program.body_literals.tolist(), program.body_indptr.tolist()
-    for j in range(program.R):
-        literals = [place[x] if x >= 0 else ~place[~x] for x in body[body_ptr[j] : body_ptr[j + 1]]]
-        for head in heads[head_ptr[j] : head_ptr[j + 1]]:
-            found.add([] if requirement[j] else [place[head]], literals, j + 1)
+    for j, (heads, body) in enumerate(program._row_lists()):
+        literals = [place[x] if x >= 0 else ~place[~x] for x in body]
+        for head in heads:
+            found.add([] if j in program.requirements else [place[head]], literals, j + 1)
     return found
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from latentgamma.errors import MissingPackageError
+from latentgamma.program.graph import Csr
 from latentgamma.requirements.requirements import Report
 
 if TYPE_CHECKING:
@@ -24,9 +25,8 @@ def sat_solver(clauses: Any = ()) -> Any:
 
 def signed_clauses(req: Requirements) -> list[list[int]]:
     """Return the clauses as a SAT solver writes them: label i is i + 1."""
-    signed = np.where(req.literals < 0, req.literals, req.literals + 1).tolist()
-    ends = req.indptr.tolist()
-    return [signed[ends[c] : ends[c + 1]] for c in range(len(req))]
+    signed = np.where(req.literals < 0, req.literals, req.literals + 1)
+    return Csr(req.indptr, signed).to_lists()
 
 
 def conflict(req: Requirements) -> tuple[int, ...]:
