@@ -11,14 +11,17 @@ import numpy.typing as npt
 
 from latentgamma._text import shortened
 from latentgamma.errors import DataError, ProgramError
-from latentgamma.program.conditions import Condition, column_value, is_missing, wrong_kind
+from latentgamma.program.conditions import (
+    COMPARE,
+    Condition,
+    column_value,
+    is_missing,
+    wrong_kind,
+)
 from latentgamma.program.names import Constant
 
 # From here on whole numbers are compared as floating-point numbers, as in whole columns.
 _LARGE = 2**53
-_INFINITE = float("inf")
-# Constants of a column that are compared one after another; more are searched.
-_MOST_COMPARED = 6
 # Texts that say whether a fact holds.
 _TRUTH = {"true": True, "false": False, "yes": True, "no": False}
 
@@ -69,46 +72,26 @@ class Column:
         if isinstance(condition.value, tuple):
             return any(region == 2 * self.points.index(v) + 1 for v in condition.value)
         place = 2 * self.points.index(condition.value) + 1
-        return {
-            "=": region == place,
-            "!=": region != place,
-            "<": region < place,
-            "<=": region <= place,
-            ">": region > place,
-            ">=": region >= place,
-        }[condition.op]
+        return bool(COMPARE[condition.op](region, place))
 
     def reader(self) -> Callable[[Any], int]:
         """Return the function from a value to the bits of the conditions that it meets.
 
         It raises a `DataError` for a text where numbers are due, or the other way round.
         """
-        points, masks = self.points, self.masks
+        points, masks, missing, region_of = self.points, self.masks, self.missing, self.region
+        usual = {True: str, False: float, None: None}[self.text]
 
-        def checked(value: Any) -> int:
-            if type(value) is int and not self.text and -_LARGE < value < _LARGE:
+        def read(value: Any) -> int:
+            kind = type(value)
+            if (kind is usual and value == value) or (  # noqa: PLR0124 - not NaN
+                kind is int and usual is float and -_LARGE < value < _LARGE
+            ):
                 return masks[bisect_left(points, value) + bisect_right(points, value)]
-            region = self.region(value)
-            return self.missing if region is None else masks[region]
+            region = region_of(value)
+            return missing if region is None else masks[region]
 
-        if self.text is None:
-            return checked
-        if self.text and len(set(masks[::2])) == 1:  # no order is asked for
-            other, known = masks[0], dict(zip(points, masks[1::2], strict=True))
-
-            def read_text(value: Any) -> int:
-                return known.get(value, other) if type(value) is str else checked(value)
-
-            return read_text
-        if self.text:
-            return checked
-
-        def find_number(value: Any) -> int:
-            if type(value) is float and -_INFINITE <= value <= _INFINITE:  # not NaN
-                return masks[bisect_left(points, value) + bisect_right(points, value)]
-            return checked(value)
-
-        return find_number
+        return read
 
     def region(self, value: Any) -> int | None:
         """Return the region of a value; None if it is missing."""
@@ -125,38 +108,17 @@ class Column:
         return column_value(self.name, value, text=self.text)
 
 
-def compile_columns(columns: Iterable[Column]) -> Callable[[Mapping[str, Any]], int]:
-    """Return the function from a request to the bits of all conditions that hold.
+def column_reader(columns: Iterable[Column]) -> Callable[[Mapping[str, Any]], int]:
+    """Return the function from a request to the bits of all conditions that hold."""
+    readers = [(column.name, column.reader(), column.missing) for column in columns]
 
-    It is one straight piece of code: for each column the value, and comparisons with its constants.
-    Only numbers are written into the code; names and readers are passed to it.
-    """
-    lines = ["def read(request):", "    get, state = request.get, 0"]
-    scope: dict[str, Any] = {}
-    for n, column in enumerate(columns):
-        scope[f"name{n}"], scope[f"read{n}"] = column.name, column.reader()
-        lines.append(f"    value = get(name{n})")
-        if column.text is False and len(column.points) <= _MOST_COMPARED:
-            lines.append("    if type(value) is float:")
-            for place, point in enumerate(column.points):
-                word = "elif" if place else "if"
-                lines.append(
-                    f"        {word} value < {point!r}: state |= {column.masks[2 * place]}"
-                )
-                lines.append(
-                    f"        elif value == {point!r}: state |= {column.masks[2 * place + 1]}"
-                )
-            lines.append(f"        elif value > {column.points[-1]!r}: state |= {column.masks[-1]}")
-            lines.append(f"        else: state |= {column.missing}")  # NaN
-            lines.append(f"    elif value is not None: state |= read{n}(value)")
-        else:
-            lines.append(f"    if value is not None: state |= read{n}(value)")
-        if column.missing:
-            lines.append(f"    else: state |= {column.missing}")
-    lines.append("    return state")
-    lines[0] = f"def read(request, {', '.join(f'{name}={name}' for name in scope)}):"
-    exec("\n".join(lines), scope)
-    read: Callable[[Mapping[str, Any]], int] = scope["read"]
+    def read(request: Mapping[str, Any]) -> int:
+        state = 0
+        for name, bits_of, missing in readers:
+            value = request.get(name)
+            state |= missing if value is None else bits_of(value)
+        return state
+
     return read
 
 

@@ -10,6 +10,7 @@ import math
 import operator
 import sys
 import warnings
+from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -21,9 +22,10 @@ import numpy.typing as npt
 
 from latentgamma._arguments import one_of, wrong
 from latentgamma._text import listing
-from latentgamma.decide.columns import Column, compile_columns, fact_column, fact_value
+from latentgamma.decide.columns import Column, column_reader, fact_column, fact_value
 from latentgamma.decide.requests import PlacedRequest, check_columns, read_requests
 from latentgamma.errors import DataError, ProgramError
+from latentgamma.logic.planes import pack, unpack
 from latentgamma.logic.proof import (
     Absent,
     Derivation,
@@ -276,7 +278,8 @@ class Decision:
                 used.append((new & wanted, rule))
                 wanted |= rule.positive
         steps = [self._given_step(i) for i in bit_places(wanted & self._given)]
-        reasons = _Reasons()
+        # The rule that derives each atom; −1 for an atom that is given.
+        reasons = defaultdict[int, int](lambda: -1)
         for bits, rule in reversed(used):
             for head in rule.head_atoms:
                 if bits >> head & 1:
@@ -323,7 +326,7 @@ class Decision:
             name, None, (), value=(condition.column, self.request.get(condition.column))
         )
 
-    def _step(self, reasons: _Reasons, atom: int) -> ProofStep:
+    def _step(self, reasons: Mapping[int, int], atom: int) -> ProofStep:
         decider, rule = self._decider, reasons[atom]
         if atom in decider._counts:
             return proof_step(decider.program, reasons, atom)
@@ -443,13 +446,6 @@ def _parsed(text: str) -> Program:
             raise ProgramError(str(error)) from None
 
 
-class _Reasons(dict[int, int]):
-    """The rule that derives each atom; −1 for an atom that is given."""
-
-    def __missing__(self, atom: int) -> int:
-        return -1
-
-
 class _Rule(NamedTuple):
     """A rule as masks of bits, one for each atom."""
 
@@ -550,7 +546,7 @@ class Decider:
         )
         self.facts = self._find_facts()
         self._fact_bits = {name: 1 << program.index[name] for name in self.facts}
-        self._read_columns = compile_columns(self.columns.values())
+        self._read_columns = column_reader(self.columns.values())
         self.needed_names = self._find_needed()
         #: Texts that conditions compare a column with, and that could be the name of another one.
         self._words = {
@@ -827,18 +823,20 @@ class Decider:
         chance = np.ones(len(worlds))
         given = _bits(decision._given, program.M)
         planes: dict[int, npt.NDArray[np.uint64]] = {
-            i: _packed(np.ones(len(worlds), np.bool_)) for i in np.flatnonzero(given).tolist()
+            i: pack(np.ones((len(worlds), 1), np.bool_))[0] for i in np.flatnonzero(given).tolist()
         }
         for n, (name, p) in enumerate(soft.items()):
             true = (worlds >> n & 1).astype(np.bool_)
             chance *= np.where(true, p, 1 - p)
-            planes[program.index[name]] = _packed(true)
+            planes[program.index[name]] = pack(true[:, None])[0]
         _close_planes(self, planes, len(worlds))
         zero = np.zeros(-(-len(worlds) // 64), np.uint64)
         return {
             name: min(
                 1.0,
-                float(chance[_unpacked(planes.get(program.index[name], zero), len(worlds))].sum()),
+                float(
+                    chance @ unpack(planes.get(program.index[name], zero)[None], len(worlds))[:, 0]
+                ),
             )
             for name in self.questions
         }
@@ -1117,7 +1115,7 @@ class Decisions:
             mask = fact_column(name, table[name])
             if len(mask) != N:
                 raise DataError(f"the column {name!r} has {len(mask)} rows, but the first has {N}")
-            self._planes[program.index[name]] = _packed(mask)
+            self._planes[program.index[name]] = pack(mask[:, None])[0]
         self._fired = _close_planes(decider, self._planes, N)
         self.answers = {name: self._column(program.index[name]) for name in decider.questions}
         self.violated = {
@@ -1138,7 +1136,7 @@ class Decisions:
         )
 
     def _column(self, atom: int) -> npt.NDArray[np.bool_]:
-        return _unpacked(self._plane(atom), self._rows)
+        return unpack(self._plane(atom)[None], self._rows)[:, 0]
 
     @cached_property
     def rules(self) -> list[tuple[str, ...]]:
@@ -1160,16 +1158,15 @@ class Decisions:
         shown = [(rule, rows) for rule, rows in used if names[rule]]
         if not shown:
             return [()] * self._rows
-        table = np.stack([_unpacked(rows, self._rows) for _, rows in shown], axis=1)
+        table = unpack(np.stack([rows for _, rows in shown]), self._rows)
         packed = np.packbits(table, axis=1)
-        kinds, first, inverse = np.unique(
+        _, first, inverse = np.unique(
             packed.view(f"V{packed.shape[1]}").ravel(), return_index=True, return_inverse=True
         )
         texts = [
             tuple(dict.fromkeys(names[shown[u][0]] for u in np.flatnonzero(table[n])))
             for n in first.tolist()
         ]
-        assert len(texts) == len(kinds)
         return [texts[k] for k in inverse.tolist()]
 
     def table(self, *, missing: bool = False) -> dict[str, Any]:
@@ -1204,9 +1201,9 @@ class Decisions:
         row = operator.index(row)
         if not -self._rows <= row < self._rows:
             raise IndexError(f"row {row} of {self._rows}")
-        names = [*self._decider.columns, *self._facts]
-        known = [name for name in names if name in _column_names(self._table)]
-        return self._decider({name: _cell(self._table[name], row % self._rows) for name in known})
+        known = _column_names(self._table)
+        names = [name for name in (*self._decider.columns, *self._facts) if name in known]
+        return self._decider({name: _cell(self._table[name], row % self._rows) for name in names})
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{name}: {int(rows.sum()):,}" for name, rows in self.answers.items())
@@ -1248,14 +1245,3 @@ def _column_names(table: Any) -> set[str]:
 def _cell(column: Any, row: int) -> Any:
     value = column.iloc[row] if hasattr(column, "iloc") else column[row]
     return value.as_py() if hasattr(value, "as_py") else value
-
-
-def _packed(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint64]:
-    words = np.zeros(-(-len(mask) // 64) * 8, np.uint8)
-    packed = np.packbits(mask, bitorder="little")
-    words[: len(packed)] = packed
-    return words.view(np.uint64)
-
-
-def _unpacked(plane: npt.NDArray[np.uint64], rows: int) -> npt.NDArray[np.bool_]:
-    return np.unpackbits(plane.view(np.uint8), bitorder="little", count=rows).view(np.bool_)

@@ -27,7 +27,8 @@ from latentgamma.program.names import (
     split_condition,
 )
 
-_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+#: The function of each comparison with one constant.
+COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq,
     "!=": operator.ne,
     "<": operator.lt,
@@ -116,7 +117,7 @@ class Condition:
         known = column_value(self.column, value, text=bool(self.is_text))
         if self.op == "in":
             return known in self.value  # type: ignore[operator]
-        return bool(_COMPARE[self.op](known, self.value))
+        return bool(COMPARE[self.op](known, self.value))
 
     def mask(self, values: Any) -> npt.NDArray[np.bool_]:
         """Return for each value of a column whether it meets the condition. Shape (N,).
@@ -138,7 +139,7 @@ class Condition:
             for value in self.value:  # type: ignore[union-attr]
                 found |= known == value
         else:
-            found = np.asarray(_COMPARE[self.op](known, self.value), np.bool_)
+            found = np.asarray(COMPARE[self.op](known, self.value), np.bool_)
         return found & ~column.missing[rows] if column.any_missing else found
 
 

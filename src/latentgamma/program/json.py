@@ -119,7 +119,7 @@ class _JsonReader:
             raise self._error(f"rules[{j}]: {error}") from None
         if "citation" in rule and label is None:
             raise self._error(f"rules[{j}] has a citation but no id")
-        parts = []
+        parts: dict[str, dict[str, None]] = {}
         for key in ("head", "body", "not"):
             names = rule.get(key, [])
             listed = [names] if isinstance(names, str) else names
@@ -130,10 +130,10 @@ class _JsonReader:
                     raise self._error(
                         f"rules[{j}].{key}: a name is a non-empty string, not {_show(name)}"
                     )
-            parts.append(dict.fromkeys(listed))
-        if not any(parts):
+            parts[key] = dict.fromkeys(listed)
+        if not any(parts.values()):
             raise self._error(f"rules[{j}] has neither a head nor a body of names")
-        self.rows.add(*parts, label=label)
+        self.rows.add(parts["head"], parts["body"], parts["not"], label)
 
     def _build(self, top: Any) -> Program:
         atoms = None
