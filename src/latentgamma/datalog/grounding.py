@@ -7,6 +7,7 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from latentgamma._arguments import level_of_caller, real_number, whole_number
@@ -23,6 +24,8 @@ from latentgamma.datalog.source import (
     arguments_of,
     clingo_error,
     ground_statements,
+    head_of,
+    predicates,
     read_source,
     signature,
     signature_of,
@@ -174,14 +177,9 @@ def _read(source: str | os.PathLike[str]) -> tuple[str, str]:
 
 def _run(grounding: Grounding, source: Source, *, max_rules: int, max_seconds: float) -> Output:
     try:
-        output = grounding.run(source, max_rules=max_rules, max_seconds=max_seconds)
-        overflow = check_arithmetic(
-            source,
-            output,
-            lambda rules: grounding.run(
-                source, max_rules=max_rules, max_seconds=max_seconds, more=rules
-            ),
-        )
+        run = partial(grounding.run, source, max_rules=max_rules, max_seconds=max_seconds)
+        output = run()
+        overflow = check_arithmetic(source, output, lambda rules: run(more=rules))
         if overflow is not None:
             raise overflow
         return output
@@ -203,13 +201,10 @@ def _run(grounding: Grounding, source: Source, *, max_rules: int, max_seconds: f
 
 def _refuse_open_aggregates(source: Source) -> None:
     """Raise a ParseError if an aggregate or a condition depends on facts given when asking."""
-    asked = [(rule, n) for rule in source.rules for n in rule.body if _kind_of_aggregate(n)]
-    if not asked:
-        return
-    dependent = _dependent_on_open(source)
-    for _, node in asked:
-        inside = {signature(n) for n in walk(node) if n.ast_type.name == "SymbolicAtom"}
-        if inside & dependent:
+    asked = [n for rule in source.rules for n in rule.body if _kind_of_aggregate(n)]
+    dependent = _dependent_on_open(source) if asked else set()
+    for node in asked:
+        if predicates(node) & dependent:
             raise source.error_of(
                 node,
                 f"{_kind_of_aggregate(node)} depends on the open facts, so its value is not known "
@@ -226,17 +221,13 @@ def _refuse_extremes(source: Source, output: Output) -> None:
         found = _extreme.search(_string.sub("", atom)) if "#" in atom else None
         if found:
             name = atom.partition("(")[0].removeprefix(CANDIDATE)
-            heads = (r for r in source.rules if signature(_head(r))[0] == name)
+            heads = (r for r in source.rules if signature(head_of(r))[0] == name)
             raise source.error_of(
-                _head(next(heads, source.rules[0])).symbol,
+                head_of(next(heads, source.rules[0])).symbol,
                 f"{atom} would hold, but '{found[0]}' is not a value: it stands for the "
                 f"{'least' if found[0] == '#sup' else 'largest'} of no values; exclude it in the "
                 f"body, for example by 'X != {found[0]}'",
             )
-
-
-def _head(rule: Any) -> Any:
-    return rule.atom if rule.ast_type.name == "External" else rule.head.atom
 
 
 def _dependent_on_open(source: Source) -> set[Signature]:
@@ -245,12 +236,9 @@ def _dependent_on_open(source: Source) -> set[Signature]:
     uses: list[tuple[Signature, set[Signature]]] = []
     for rule in source.rules:
         if rule.ast_type.name == "External":
-            found.add(signature(_head(rule)))
+            found.add(signature(head_of(rule)))
             continue
-        body = {
-            signature(n) for b in rule.body for n in walk(b) if n.ast_type.name == "SymbolicAtom"
-        }
-        uses.append((signature(rule.head.atom), body))
+        uses.append((signature(rule.head.atom), predicates(*rule.body)))
     for start, end in source.scanned.ground:
         for _, head, body_atoms, negated in ground_statements(source.scanned.text, start, end):
             if body_atoms or negated:

@@ -18,6 +18,7 @@ from latentgamma.datalog.source import (
     Source,
     arguments_of,
     atom_text,
+    edited,
     facts_renamed,
     ground_statements,
     read_source,
@@ -167,7 +168,7 @@ class Grounding:
                 edits.append((at, at, CANDIDATE))
             elif complete and rule.ast_type.name == "Rule":
                 edits.append((*source.extent(rule), ""))
-        texts = [_edit(text, edits)]
+        texts = [edited(text, edits)]
         if complete:
             texts.append("\n".join(rule.text for rule in self._recorders))
         for given, facts in self.tables:
@@ -309,12 +310,3 @@ class Grounding:
                 key = evaluated(head), frozenset(map(evaluated, body))
                 places.setdefault(key, []).append((frozenset(map(evaluated, negated)), place))
         return places
-
-
-def _edit(text: str, edits: list[tuple[int, int, str]]) -> str:
-    pieces = []
-    copied = 0
-    for start, end, new in sorted(edits):
-        pieces += [text[copied:start], new]
-        copied = end
-    return "".join((*pieces, text[copied:]))

@@ -21,6 +21,8 @@ from latentgamma.datalog.source import (
     Source,
     arguments_of,
     atom_text,
+    head_of,
+    predicates,
     signature,
     walk,
 )
@@ -178,13 +180,9 @@ def check_arithmetic(
     scopes = [scope for rule in source.rules for scope in _scopes(rule)]
     if not scopes:
         return None
-    parts = [
-        *(n for scope in scopes for n in scope.literals),
-        *(s.total for s in scopes if s.total),
-    ]
-    used = {
-        signature(n)[0] for part in parts for n in walk(part) if n.ast_type.name == "SymbolicAtom"
-    }
+    literals = (n for scope in scopes for n in scope.literals)
+    totals = (scope.total for scope in scopes if scope.total)
+    used = {name for name, _ in predicates(*literals, *totals)}
     for atom in _atoms(output):
         if atom.partition("(")[0] not in used:
             continue
@@ -229,10 +227,8 @@ def check_arithmetic(
 
 def _scopes(rule: Any) -> Iterator[_Scope]:
     """Yield the places of a rule where something is computed."""
-    head = rule.atom if rule.ast_type.name == "External" else rule.head.atom
     body = list(rule.body)
-    atoms = [n.atom for n in body if _is_atom(n)]
-    terms = [term for atom in (head, *atoms) for term in _terms(atom)]
+    terms = [*_terms(head_of(rule)), *_terms_of_atoms(body)]
     for node in body:
         if _is_kind(node, "BodyAggregate") or _is_kind(node, "Aggregate"):
             guards = (node.atom.left_guard, node.atom.right_guard)
@@ -244,7 +240,7 @@ def _scopes(rule: Any) -> Iterator[_Scope]:
         if _is_kind(node, "BodyAggregate"):
             for element in node.atom.elements:
                 conditions = list(element.condition)
-                inner = [t for c in conditions if _is_atom(c) for t in _terms(c.atom)]
+                inner = _terms_of_atoms(conditions)
                 if any(_computes(n) for n in (*element.terms, *conditions)):
                     yield _Scope([*others, *conditions], [*element.terms, *inner])
             if int(node.atom.function) in {1, 2}:
@@ -253,9 +249,8 @@ def _scopes(rule: Any) -> Iterator[_Scope]:
         for conditional in [node] if node.ast_type.name == "ConditionalLiteral" else counted:
             if _computes(conditional):
                 parts = [conditional.literal, *conditional.condition]
-                inner = [t for c in parts if _is_atom(c) for t in _terms(c.atom)]
                 # What is counted binds variables as well.
-                yield _Scope([*others, *parts[not counted :]], inner)
+                yield _Scope([*others, *parts[not counted :]], _terms_of_atoms(parts))
 
 
 def _excess(arithmetic: _Arithmetic, scope: _Scope, known: Ranges) -> list[_Excess]:
@@ -375,6 +370,11 @@ def _terms(atom: Any) -> Iterator[Any]:
     members = atom.symbol.arguments if atom.symbol.ast_type.name == "Pool" else [atom.symbol]
     for member in members:
         yield from member.arguments
+
+
+def _terms_of_atoms(literals: Iterable[Any]) -> list[Any]:
+    """Return the arguments of the atoms among some literals."""
+    return [term for n in literals if _is_atom(n) for term in _terms(n.atom)]
 
 
 def _computes(node: Any) -> bool:

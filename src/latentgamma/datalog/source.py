@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -196,8 +196,8 @@ def scan(text: str, path: str) -> Scanned:
         _check_numbers(cleaned, lambda at, problem: error_at(text, parts.place(at), problem, path))
     rewritten = _rewrite(cleaned)
     cleaned = "".join(rewritten.pieces)
-    ground = _ground_parts(cleaned)
-    unchecked = blank_out(cleaned, ground)
+    ground = tuple((start, end) for start, end, plain in _statements(cleaned) if plain)
+    unchecked = edited(cleaned, [(*part, _blank(cleaned, *part)) for part in ground])
     return Scanned(cleaned, unchecked, tuple(inputs), ground, (parts, rewritten), labels)
 
 
@@ -244,23 +244,32 @@ def _content(text: str, start: int, path: str) -> tuple[str, int]:
     return name, end
 
 
+def _statements(text: str) -> Iterator[tuple[int, int, bool]]:
+    """Yield where statements stand, and whether they are facts and rules without variables.
+
+    Those are taken together; every other statement is alone.
+    """
+    at = 0
+    while _not_blank(text, at):
+        ground = _ground_statements(text, at)
+        found = ground or _statement(text, at)
+        if found is None:
+            return
+        yield at, found.end(), ground is not None
+        at = found.end()
+
+
 def _rewrite(text: str) -> _Parts:
     """Return the text with what clingo does not know of statements written in its way."""
     parts = _Parts()
-    copied = at = 0
-    while _not_blank(text, at):
-        if ground := _ground_statements(text, at):
-            at = ground.end()
-        elif other := _statement(text, at):
-            tokens = list(_token.finditer(text, at, other.end()))
-            if pieces := _rewritten_statement(tokens):
-                parts.add(text[copied:at], copied)
-                for piece, place in pieces:
-                    parts.add(piece, place)
-                copied = other.end()
-            at = other.end()
-        else:
-            break
+    copied = 0
+    for start, end, ground in _statements(text):
+        tokens = [] if ground else list(_token.finditer(text, start, end))
+        if tokens and (pieces := _rewritten_statement(tokens)):
+            parts.add(text[copied:start], copied)
+            for piece, place in pieces:
+                parts.add(piece, place)
+            copied = end
     parts.add(text[copied:], copied)
     return parts
 
@@ -348,14 +357,14 @@ def _has_other_escapes(text: str, start: int, end: int, path: str) -> bool:
     return other
 
 
-def blank_out(text: str, parts: tuple[tuple[int, int], ...]) -> str:
-    """Return the text with these parts left out, and everything else at its line and column."""
+def edited(text: str, edits: Iterable[tuple[int, int, str]]) -> str:
+    """Return the text with something else between each start and end."""
     pieces = []
     copied = 0
-    for start, end in parts:
-        pieces += [text[copied:start], _blank(text, start, end)]
+    for start, end, new in sorted(edits):
+        pieces += [text[copied:start], new]
         copied = end
-    return "".join((*pieces, text[copied:])) if pieces else text
+    return "".join((*pieces, text[copied:]))
 
 
 def _blank(text: str, start: int, end: int) -> str:
@@ -448,20 +457,6 @@ def _without_blanks(atom: str) -> str:
     return _blank_or_string.sub(lambda found: found[1] or "", atom)
 
 
-def _ground_parts(text: str) -> tuple[tuple[int, int], ...]:
-    parts = []
-    at = 0
-    while _not_blank(text, at):
-        if ground := _ground_statements(text, at):
-            parts.append((at, ground.end()))
-            at = ground.end()
-        elif other := _statement(text, at):
-            at = other.end()
-        else:
-            break
-    return tuple(parts)
-
-
 def _end_of_block(text: str, start: int, path: str) -> int:
     opening = text[start : start + 2]
     depth = 1
@@ -514,15 +509,15 @@ class Source:
     text: str
     scanned: Scanned
     #: The rules that are not plain facts or rules without variables: nodes of clingo's tree.
-    rules: tuple[Any, ...]
+    rules: tuple[Any, ...] = ()
     #: The predicates that '#show' names; None where there is no '#show'.
-    shown: tuple[Signature, ...] | None
+    shown: tuple[Signature, ...] | None = None
     #: The predicates whose facts are given when asking.
-    open: frozenset[Signature]
+    open: frozenset[Signature] = frozenset()
     #: '#show' and the like, which clingo does not get, as (start, end) of the scanned text.
-    left_out: tuple[tuple[int, int], ...]
+    left_out: tuple[tuple[int, int], ...] = ()
     #: The values that '#const' gives to names.
-    constants: dict[str, Any]
+    constants: dict[str, Any] = field(default_factory=dict)
     #: The nodes of '#const'.
     definitions: tuple[Any, ...] = ()
 
@@ -576,7 +571,7 @@ def read_source(text: str, path: str, open_predicates: Iterable[Signature]) -> S
     scanned = scan(text, path)
     statements: list[Any] = []
     messages: list[str] = []
-    blank = Source(path, text, scanned, (), None, frozenset(), (), {})
+    blank = Source(path, text, scanned)
     try:
         parse_string(
             scanned.unchecked, statements.append, logger=lambda _, said: messages.append(said)
@@ -585,7 +580,6 @@ def read_source(text: str, path: str, open_predicates: Iterable[Signature]) -> S
         raise clingo_error(blank, messages) from None
     rules: list[Any] = []
     shown: list[Signature] | None = None
-    opened = {*open_predicates, *scanned.inputs}
     left_out = []
     definitions: list[Any] = []
     for node in statements:
@@ -617,16 +611,14 @@ def read_source(text: str, path: str, open_predicates: Iterable[Signature]) -> S
             definitions.append(node)
         elif kind not in {"Defined", "Comment"}:
             raise blank.error_of(node, f"this statement {_NEITHER}; leave it out")
-    return Source(
-        path,
-        text,
-        scanned,
-        tuple(rules),
-        None if shown is None else tuple(shown),
-        frozenset(opened),
-        tuple(left_out),
-        _values(blank, definitions),
-        tuple(definitions),
+    return replace(
+        blank,
+        rules=tuple(rules),
+        shown=None if shown is None else tuple(shown),
+        open=frozenset((*open_predicates, *scanned.inputs)),
+        left_out=tuple(left_out),
+        constants=_values(blank, definitions),
+        definitions=tuple(definitions),
     )
 
 
@@ -684,6 +676,17 @@ def signature(atom: Any) -> Signature:
     if symbol.ast_type.name == "Pool":  # p(a;b): all of its members have one name
         symbol = symbol.arguments[0]
     return symbol.name, len(symbol.arguments)
+
+
+def head_of(rule: Any) -> Any:
+    """Return the atom that a rule derives, or that '#external' declares."""
+    return rule.atom if rule.ast_type.name == "External" else rule.head.atom
+
+
+def predicates(*nodes: Any) -> set[Signature]:
+    """Return the predicates of the atoms in these nodes."""
+    parts = (part for node in nodes for part in walk(node))
+    return {signature(part) for part in parts if part.ast_type.name == "SymbolicAtom"}
 
 
 def walk(node: Any) -> Iterator[Any]:
