@@ -16,6 +16,7 @@ import re
 from array import array
 from bisect import bisect_right
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 
@@ -89,7 +90,7 @@ class _DimacsReader:
         last = _end(text)  # in the files of SATLIB, what follows is not part of the formula
         self.text = text = text[: last.start()] if last else text
         self.path = path
-        self.header: tuple[int, int] | None = None
+        self.header: tuple[int, int] | None = None  # the numbers of variables and of clauses
         self.names: dict[int, tuple[str, int]] = {}  # variable: name, and where it is given
         self.groups: list[tuple[int, int, int]] = []  # literals before, clauses, and where
         self.labels: list[tuple[int, Label, int]] = []  # literals before, the label, and where
@@ -140,7 +141,7 @@ class _DimacsReader:
             stop = gap.start() if gap else end
             words = self.text[start:stop].split()
             if words and self.header is None:
-                at = self._where(start, 0)
+                at = self.text.index(words[0], start)
                 raise self._error(at, "expected the header 'p cnf VARIABLES CLAUSES' first")
             self.blocks.append((len(self.literals), start))
             try:
@@ -154,27 +155,21 @@ class _DimacsReader:
     def _bad_literal(self, start: int) -> ParseError:
         for word in _word.finditer(self.text, start):
             if not re.fullmatch(r"-?[0-9]{1,9}", word[0]):
-                return self._error(
-                    word.start(), f"expected a literal but found '{shortened(word[0])}'"
-                )
+                problem = f"expected a literal but found '{shortened(word[0])}'"
+                return self._error(word.start(), problem)
         return self._error(start, "expected a literal")
-
-    def _where(self, start: int, skip: int) -> int:
-        for i, word in enumerate(_word.finditer(self.text, start)):
-            if i == skip:
-                return word.start()
-        return start
 
     def _at_literal(self, position: int) -> int:
         """Return where in the text a literal stands."""
         block = bisect_right(self.blocks, position, key=lambda entry: entry[0]) - 1
         before, start = self.blocks[block]
-        return self._where(start, position - before)
+        words = islice(_word.finditer(self.text, start), position - before, None)
+        return next((word.start() for word in words), start)
 
     def _checked_literals(self) -> tuple[Indices, Offsets]:
         """Return the literals and where the clauses end, once they fit the header."""
         variables, announced = self.header or (0, 0)
-        literals = np.frombuffer(self.literals, np.int32) if self.literals else _NONE
+        literals = np.array(self.literals, np.int32)
         ends = np.flatnonzero(literals == 0)
         if len(literals) and literals[-1] != 0:
             at = self._at_literal(len(literals) - 1)
@@ -204,13 +199,10 @@ class _DimacsReader:
         row = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=-1))
         positive, negative = literals > 0, literals < 0
         heads = self._one_head_each(literals, row, positive, ends)
-        return self._group(
-            np.concatenate(([0], np.cumsum(np.bincount(row[negative], minlength=len(ends))))),
-            -1 - literals[negative],
-            heads - 1,
-            ends,
-            self._atoms((self.header or (0, 0))[0]),
-        )
+        sizes = np.bincount(row[negative], minlength=len(ends))
+        atoms = self._atoms((self.header or (0, 0))[0])
+        bodies = np.concatenate(([0], np.cumsum(sizes))), -1 - literals[negative]
+        return self._group(Program.from_arrays(*bodies, heads - 1, atoms=atoms), ends)
 
     def _one_head_each(
         self, literals: Indices, row: Offsets, positive: Mask, ends: Offsets
@@ -251,11 +243,8 @@ class _DimacsReader:
                     )
         return atoms
 
-    def _group(
-        self, body_indptr: Offsets, bodies: Indices, heads: Indices, ends: Offsets, atoms: list[str]
-    ) -> Program:
+    def _group(self, flat: Program, ends: Offsets) -> Program:
         """Return the program in which the clauses of each group are one rule."""
-        flat = Program.from_arrays(body_indptr, bodies, heads, atoms=atoms)
         first = np.ones(flat.R, np.bool_)  # whether a clause starts a rule
         if not self.groups:
             return self._label(flat, ends, first)
@@ -279,7 +268,7 @@ class _DimacsReader:
             flat.body_indices[kept],
             flat.head_indices,
             np.concatenate((starts, [flat.R])),
-            atoms=atoms,
+            atoms=flat.atoms,
         )
         return self._label(grouped, ends, first)
 
@@ -295,9 +284,6 @@ class _DimacsReader:
             return replace(program, labels=checked_labels(labels))
         except ProgramError as error:
             raise self._error(self.labels[-1][2], str(error)) from None
-
-
-_NONE = np.zeros(0, np.int32)
 
 
 def _name_in(written: str) -> str | None:

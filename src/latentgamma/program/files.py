@@ -34,13 +34,16 @@ def content(path: str | os.PathLike[str], format: str | None) -> tuple[bytes, st
     """Return the bytes of a file, its suffix or that of a format, and its name in errors."""
     shown = _path_text(path, "load")
     named = None if format is None else f".{one_of('format', format, FORMATS)}"
+    return read_bytes(path), named or _find_suffix(shown), shown
+
+
+def read_bytes(path: str | os.PathLike[str]) -> bytes:
+    """Return the content of a file; a ProgramError says why it cannot be read."""
     try:
         with open(path, "rb") as file:
-            return file.read(), named or _find_suffix(shown), shown
+            return file.read()
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        if isinstance(error, ProgramError):
-            raise
-        raise ProgramError(f"cannot read {shown!r}: {file_problem(error)}") from None
+        raise ProgramError(f"cannot read {os.fsdecode(path)!r}: {file_problem(error)}") from None
 
 
 def read_program(data: bytes, suffix: str, *, path: str) -> Program:

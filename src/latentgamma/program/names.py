@@ -300,7 +300,7 @@ def read_comparison(text: str, at: int, *, arrow: bool = True) -> tuple[str, Ope
         return None
     at = found.end()
     if found[3]:
-        return "is missing", None, _comparator_end(text, found)
+        return "is missing", None, at - len(found[0]) + len(found[0].rstrip(" \t\n"))
     if not found[2]:
         value, at = _read_constant(text, at)
         if not isinstance(value, str) and _thousands(text, at):
@@ -322,11 +322,6 @@ def read_comparison(text: str, at: int, *, arrow: bool = True) -> tuple[str, Ope
     if len({isinstance(value, str) for value in values}) > 1:
         raise UnreadableName(found.end(), "a set has numbers or texts, not both")
     return "in", tuple(sorted(set(values))), at
-
-
-def _comparator_end(text: str, found: re.Match[str]) -> int:
-    """Return where 'is missing' ends, without the blanks after it."""
-    return found.start() + len(text[found.start() : found.end()].rstrip(" \t\n"))
 
 
 def _read_constant(text: str, at: int) -> tuple[Constant, int]:

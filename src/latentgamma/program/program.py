@@ -172,9 +172,6 @@ class Rules(Sequence[Rule]):
             raise IndexError(f"rule {index} of a program with {len(self)} rules")
         return self._program.rule(index % len(self))
 
-    def __iter__(self) -> Iterator[Rule]:
-        return (self[j] for j in range(len(self)))
-
     def __eq__(self, other: object) -> bool:
         if isinstance(other, (Rules, tuple, list)):
             return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
@@ -288,13 +285,6 @@ def checked_labels(labels: Sequence[Label | None]) -> tuple[Label | None, ...]:
     return tuple(labels) if ids else ()
 
 
-def sorted_rows(
-    what: str, indices: npt.ArrayLike, indptr: npt.ArrayLike
-) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-    """Return the compressed rows as sorted sets, checked."""
-    return sorted_sets(*_checked_rows(what, indices, indptr))
-
-
 def sorted_literals(
     indices: npt.ArrayLike, indptr: npt.ArrayLike, negated: npt.ArrayLike | None
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
@@ -347,12 +337,6 @@ def sorted_sets(
     keys = keys[np.diff(keys, prepend=-1) > 0]
     counts = np.bincount(keys >> 32, minlength=len(ptr) - 1)
     return keys.astype(np.uint32).astype(flat.dtype), np.concatenate(([0], np.cumsum(counts)))
-
-
-def numbered_as_read(read: npt.NDArray[np.int32], M: int) -> bool:
-    """Return whether M atoms that are numbered as they are met get the numbers they have."""
-    highest = np.maximum.accumulate(np.concatenate(([-1], read)))
-    return bool(np.all(np.diff(highest) <= 1) and highest[-1] == M - 1)
 
 
 # ---- What a program is: atoms, rules as index arrays, and strata
@@ -486,7 +470,7 @@ class Program(Displayed, Immutable):
         bodies, body_ptr = sorted_literals(body_indices, body_indptr, body_negated)
         head_count = np.size(head_indices)
         default = np.arange(head_count + 1) if head_indptr is None else head_indptr
-        heads, head_ptr = sorted_rows("head", head_indices, default)
+        heads, head_ptr = sorted_sets(*_checked_rows("head", head_indices, default))
         if len(body_ptr) != len(head_ptr):
             raise ProgramError(
                 f"there are {len(body_ptr) - 1} bodies but {len(head_ptr) - 1} heads"
@@ -851,7 +835,8 @@ class Program(Displayed, Immutable):
         read[np.arange(len(self.head_indices)) + shift] = self.head_indices
         shift = np.repeat(self.head_indptr[1:], self.body_sizes)
         read[np.arange(len(self.body_literals)) + shift] = atoms_of_literals(self.body_literals)
-        return numbered_as_read(read, self.M)
+        highest = np.maximum.accumulate(np.concatenate(([-1], read)))
+        return bool(np.all(np.diff(highest) <= 1) and highest[-1] == self.M - 1)
 
     def __repr__(self) -> str:
         strata = "" if self.definite else f", strata={len(self.strata)}"

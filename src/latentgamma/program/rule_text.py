@@ -339,6 +339,7 @@ _label = re.compile(r"%[ \t]*+@rule[ \t]++([^\s:,]++)[ \t]*+(?::(.*))?").fullmat
 _opening_brace = re.compile(r"[ \t\n]*+\{").match
 _variable = re.compile(r"(?:_*+[A-Z])\w*+").match
 _nesting = re.compile(r"%\*|\*%|%[^\n]*+")
+_end_of_statement = re.compile(r"\.(?![.0-9])").search
 
 
 def read_rules(text: str, path: str, *, negation: bool = True) -> Program:
@@ -533,7 +534,8 @@ class _RuleReader:
         at, problem, kind = error.position, error.problem, ParseError
         if variable := _variable(self.text, at):
             # Rules with variables have it twice; here it is a text whose quotes are missing.
-            statement = self.text[self.start : _end_of_statement(self.text, at)]
+            end = _end_of_statement(self.text, at)
+            statement = self.text[self.start : end.end() if end else len(self.text)]
             if len(re.findall(rf"\b{variable[0]}\b", statement)) == 1:
                 kind = ConditionError
                 problem = f'{variable[0]} starts like a variable; write "{variable[0]}", in quotes'
@@ -548,30 +550,34 @@ class _RuleReader:
         )
 
     def read_comma(self, token: re.Match[str]) -> bool:
-        if self.last != _ATOM or self.arrow == _EXTERNAL:
-            return False
-        self.last, self.sign = _COMMA, ","
-        self.at = self.token_end = token.end()
-        return True
+        return self.last == _ATOM and self.arrow != _EXTERNAL and self.take(token)
 
     def read_arrow(self, token: re.Match[str]) -> bool:
-        kind = token.lastindex or 0
         if self.arrow or self.last not in {_ATOM, 0}:
             return False
-        if kind == _ARROW and self.condition is not None:
+        self.arrow = token.lastindex or 0
+        if self.arrow == _ARROW and self.condition is not None:
             raise self.derived_condition(self.condition)
-        return self.take_sign(token, kind)
+        return self.take(token)
 
     def start_declaration(self, token: re.Match[str]) -> bool:
         if self.label is not None:
             raise misplaced_label(self.text, self.label_start, self.path)
-        return self.last == 0 and self.take_sign(token, _EXTERNAL)
+        if self.last != 0:
+            return False
+        self.arrow = _EXTERNAL
+        return self.take(token)
 
-    def take_sign(self, token: re.Match[str], kind: int) -> bool:
+    def read_not(self, token: re.Match[str]) -> bool:
+        in_body = self.arrow == _ARROW and self.last in {_ARROW, _COMMA}
+        return self.negation and in_body and self.take(token)
+
+    def take(self, token: re.Match[str]) -> bool:
+        """Go on after a sign or a word that is not an atom."""
+        kind = token.lastindex or 0
         if self.last == 0:
             self.first = token.start(kind)
-        self.arrow = self.last = kind
-        self.sign = token[kind]
+        self.last, self.sign = kind, token[kind]
         self.at = self.token_end = token.end()
         return True
 
@@ -595,13 +601,6 @@ class _RuleReader:
         self.start_statement()
         return True
 
-    def read_not(self, token: re.Match[str]) -> bool:
-        if not self.negation or self.arrow != _ARROW or self.last not in {_ARROW, _COMMA}:
-            return False
-        self.last, self.sign = _NOT, "not"
-        self.at = self.token_end = token.end()
-        return True
-
     def skip_show(self, token: re.Match[str]) -> bool:
         if self.last != 0:
             return False
@@ -610,16 +609,13 @@ class _RuleReader:
 
     def skip_line_comment(self, token: re.Match[str]) -> bool:
         self.at = token.end()
-        if "@rule" in token[_COMMENT] and starts_label(token[_COMMENT]):
-            self.keep_label(token[_COMMENT], token.start(_COMMENT))
+        comment, start = token[_COMMENT], token.start(_COMMENT)
+        if "@rule" in comment and starts_label(comment):  # for the rule that comes next
+            if self.last != 0 or self.label is not None:
+                raise misplaced_label(self.text, start, self.path)
+            self.label = read_label(self.text, comment, start, self.path, self.ids)
+            self.label_start = start
         return True
-
-    def keep_label(self, comment: str, start: int) -> None:
-        """Keep the label in a comment for the rule that comes next."""
-        if self.last != 0 or self.label is not None:
-            raise misplaced_label(self.text, start, self.path)
-        self.label = read_label(self.text, comment, start, self.path, self.ids)
-        self.label_start = start
 
     def skip_block_comment(self, token: re.Match[str]) -> bool:
         self.at = _end_of_comment(self.text, token.start(_BLOCK), self.path)
@@ -654,11 +650,6 @@ def read_label(text: str, comment: str, start: int, path: str, ids: set[str]) ->
         raise error_at(text, start, f"two rules have the id {found[1]!r}", path)
     ids.add(found[1])
     return Label(found[1], " ".join((found[2] or "").split()))
-
-
-def _end_of_statement(text: str, at: int) -> int:
-    end = re.compile(r"\.(?![.0-9])").search(text, at)
-    return end.end() if end else len(text)
 
 
 def _end_of_comment(text: str, start: int, path: str) -> int:

@@ -14,9 +14,9 @@ import numpy as np
 
 from latentgamma._arguments import one_of
 from latentgamma._progress import Progress
-from latentgamma.errors import ArgumentError, ParseError, ProgramError
+from latentgamma.errors import ArgumentError, ParseError
 from latentgamma.program.dimacs import read_clauses
-from latentgamma.program.files import decompress
+from latentgamma.program.files import decompress, read_bytes
 from latentgamma.program.names import UnreadableName, read_name
 from latentgamma.program.program import Program
 from latentgamma.program.rule_text import decode_text, error_at, normalize_text
@@ -62,12 +62,7 @@ def source_text(source: Source, *marks: str) -> tuple[str, str]:
     if isinstance(source, str) and any(mark in source for mark in marks):
         return normalize_text(source, "<text>"), "<text>"
     shown = os.fsdecode(source)
-    try:
-        with open(source, "rb") as file:
-            data = file.read()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ProgramError(f"cannot read {shown!r}: {reason}") from None
+    data = read_bytes(source)
     data = decompress(data, shown) if shown.endswith(".gz") else data
     return decode_text(data, shown), shown
 
@@ -454,9 +449,8 @@ def mine(
     found = ClauseList("<mined>", {name: i for i, name in enumerate(names)})
     together = np.zeros((len(names), len(names)))
     for start in range(0, len(Y), _MINED_AT_ONCE):
-        part = Y[start : start + _MINED_AT_ONCE].astype(
-            np.float32
-        )  # which counts that many exactly
+        # float32 counts that many exactly.
+        part = Y[start : start + _MINED_AT_ONCE].astype(np.float32)
         together += part.T @ part
         if progress is not None:
             progress("rows mined", start + len(part), len(Y))
