@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple, NoReturn, get_args
+from typing import Literal, NoReturn, TypeAlias, get_args
 
 from latentgamma._version import __version__
 from latentgamma.cli import commands, decide, learn
@@ -27,11 +27,10 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{message} (see '{self.prog} --help')")
 
 
-class _Command(NamedTuple):
-    name: str
-    summary: str
-    add_arguments: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[argparse.Namespace], int]
+#: Returns the parser of a new command, from its name, what it does, and its function.
+_NewCommand: TypeAlias = Callable[
+    [str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser
+]
 
 
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -60,14 +59,23 @@ def new_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"latentgamma {__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in _COMMANDS:
-        sub = subparsers.add_parser(
-            command.name,
-            help=command.summary,
-            description=f"{command.summary[0].upper()}{command.summary[1:]}.",
-        )
-        command.add_arguments(sub)
-        sub.set_defaults(run=command.run, command=command.name, default_of=sub.get_default)
+
+    def command(
+        name: str, summary: str, run: Callable[[argparse.Namespace], int]
+    ) -> argparse.ArgumentParser:
+        described = f"{summary[0].upper()}{summary[1:]}."
+        sub = subparsers.add_parser(name, help=summary, description=described)
+        sub.set_defaults(run=run, command=name, default_of=sub.get_default)
+        return sub
+
+    for add_arguments in (
+        _closure_arguments, _explain_arguments, _certify_arguments, _run_arguments,
+        _decide_arguments, _serve_arguments, _explore_arguments, _ground_arguments,
+        _convert_arguments, _check_arguments, _learn_arguments, _validate_arguments,
+        _report_arguments,
+    ):  # fmt: skip
+        add_arguments(command)
+    _add_json(command("compile", "compile all code ahead of time", compile_all))
     return parser
 
 
@@ -148,7 +156,8 @@ def _add_plot(parser: argparse.ArgumentParser, content: str) -> None:
 # ---- Arguments of each command
 
 
-def _closure_arguments(parser: argparse.ArgumentParser) -> None:
+def _closure_arguments(command: _NewCommand) -> None:
+    parser = command("closure", "list every atom that follows from facts", commands.closure)
     add = parser.add_argument
     _add_rules(parser)
     _add_facts(parser)
@@ -162,7 +171,8 @@ def _closure_arguments(parser: argparse.ArgumentParser) -> None:
     commands.add_table_options(parser)
 
 
-def _explain_arguments(parser: argparse.ArgumentParser) -> None:
+def _explain_arguments(command: _NewCommand) -> None:
+    parser = command("explain", "prove an atom, or show why it does not follow", commands.explain)
     _add_rules(parser)
     atom = parser.add_argument(
         "atom", metavar="ATOM", help="the atom to prove; left out with --all"
@@ -176,7 +186,8 @@ def _explain_arguments(parser: argparse.ArgumentParser) -> None:
     _add_plot(parser, "the proof")
 
 
-def _certify_arguments(parser: argparse.ArgumentParser) -> None:
+def _certify_arguments(command: _NewCommand) -> None:
+    parser = command("certify", "compute the steps for which a model is exact", commands.certify)
     _add_rules(parser)
     _add_model(parser)
     parser.add_argument(
@@ -190,7 +201,8 @@ def _certify_arguments(parser: argparse.ArgumentParser) -> None:
     _add_plot(parser, "the bound on underivable atoms over time, beside the paper's window")
 
 
-def _run_arguments(parser: argparse.ArgumentParser) -> None:
+def _run_arguments(command: _NewCommand) -> None:
+    parser = command("run", "run the operator and show its values", commands.run)
     add = parser.add_argument
     _add_rules(parser)
     _add_facts(parser)
@@ -203,7 +215,8 @@ def _run_arguments(parser: argparse.ArgumentParser) -> None:
     _add_plot(parser, "a heat map of atoms and steps")
 
 
-def _decide_arguments(parser: argparse.ArgumentParser) -> None:
+def _decide_arguments(command: _NewCommand) -> None:
+    parser = command("decide", "decide the requests of a table, with reasons", decide.decide)
     add = parser.add_argument
     _add_decider(parser)
     add("requests", metavar="REQUESTS", help="a table of requests: .csv, .jsonl or .parquet")
@@ -215,7 +228,8 @@ def _decide_arguments(parser: argparse.ArgumentParser) -> None:
     add("--stop", action="store_true", help="stop at the first bad request")
 
 
-def _serve_arguments(parser: argparse.ArgumentParser) -> None:
+def _serve_arguments(command: _NewCommand) -> None:
+    parser = command("serve", "decide requests over HTTP", decide.serve)
     _add_decider(parser)
     add = parser.add_argument
     add("--host", default="127.0.0.1", help="the address to listen on; by default 127.0.0.1")
@@ -239,7 +253,8 @@ def _add_decider(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def _explore_arguments(parser: argparse.ArgumentParser) -> None:
+def _explore_arguments(command: _NewCommand) -> None:
+    parser = command("explore", "open an interactive page for the rules", commands.explore)
     add = parser.add_argument
     _add_rules(parser)
     _add_facts(parser)
@@ -250,7 +265,10 @@ def _explore_arguments(parser: argparse.ArgumentParser) -> None:
     add("--no-browser", action="store_true", help="do not open a browser")
 
 
-def _ground_arguments(parser: argparse.ArgumentParser) -> None:
+def _ground_arguments(command: _NewCommand) -> None:
+    parser = command(
+        "ground", "replace rules with variables by their ground instances", commands.ground
+    )
     add = parser.add_argument
     _add_rules(parser)
     add("--max-rules", type=_count, metavar="N",
@@ -261,14 +279,16 @@ def _ground_arguments(parser: argparse.ArgumentParser) -> None:
              "are printed")  # fmt: skip
 
 
-def _convert_arguments(parser: argparse.ArgumentParser) -> None:
+def _convert_arguments(command: _NewCommand) -> None:
+    parser = command("convert", "write the rules in another format", commands.convert)
     _add_rules(parser)
     parser.add_argument(
         "out", metavar="OUT", help="the file to write: .lp, .cnf or .json, or one of them and .gz"
     )
 
 
-def _check_arguments(parser: argparse.ArgumentParser) -> None:
+def _check_arguments(command: _NewCommand) -> None:
+    parser = command("check", "list the rows of a table that break requirements", commands.check)
     add = parser.add_argument
     add("requirements", metavar="REQUIREMENTS",
         help="clauses as text, or a hierarchy: .txt .cnf .csv .tsv .obo .arff, also as .gz")  # fmt: skip
@@ -281,7 +301,8 @@ def _check_arguments(parser: argparse.ArgumentParser) -> None:
     _add_json(parser)
 
 
-def _learn_arguments(parser: argparse.ArgumentParser) -> None:
+def _learn_arguments(command: _NewCommand) -> None:
+    parser = command("learn", "learn rules from examples", learn.learn)
     add = parser.add_argument
     add("data", metavar="DATA", help=(
         "examples: a .csv, .tsv or .parquet table with two columns per atom, a before and a' after; "
@@ -371,7 +392,10 @@ def _learn_arguments(parser: argparse.ArgumentParser) -> None:
     _add_json(parser)
 
 
-def _validate_arguments(parser: argparse.ArgumentParser) -> None:
+def _validate_arguments(command: _NewCommand) -> None:
+    parser = command(
+        "validate", "run the paper's experiments and compare the figures", commands.validate
+    )
     add = parser.add_argument
     add("--graphs", metavar="G1,G2", default="g1,g2,g3,g4",
         help="some of g1,g2,g3,g4; by default all")  # fmt: skip
@@ -384,51 +408,10 @@ def _validate_arguments(parser: argparse.ArgumentParser) -> None:
     _add_json(parser)
 
 
-def _report_arguments(parser: argparse.ArgumentParser) -> None:
+def _report_arguments(command: _NewCommand) -> None:
+    parser = command("report", "render the results of validate again", commands.report)
     parser.add_argument("results", metavar="RESULTS", help="a results.json written by validate")
     parser.add_argument(
         "--out", metavar="FILE", help="the page to write; by default report.html beside RESULTS"
     )
     _add_json(parser)
-
-
-_COMMANDS = (
-    _Command(
-        "closure", "list every atom that follows from facts", _closure_arguments, commands.closure
-    ),
-    _Command(
-        "explain", "prove an atom, or show why it does not follow",
-        _explain_arguments, commands.explain,
-    ),
-    _Command(
-        "certify", "compute the steps for which a model is exact",
-        _certify_arguments, commands.certify,
-    ),
-    _Command("run", "run the operator and show its values", _run_arguments, commands.run),
-    _Command(
-        "decide", "decide the requests of a table, with reasons",
-        _decide_arguments, decide.decide,
-    ),
-    _Command("serve", "decide requests over HTTP", _serve_arguments, decide.serve),
-    _Command(
-        "explore", "open an interactive page for the rules", _explore_arguments, commands.explore
-    ),
-    _Command(
-        "ground", "replace rules with variables by their ground instances",
-        _ground_arguments, commands.ground,
-    ),
-    _Command("convert", "write the rules in another format", _convert_arguments, commands.convert),
-    _Command(
-        "check", "list the rows of a table that break requirements",
-        _check_arguments, commands.check,
-    ),
-    _Command("learn", "learn rules from examples", _learn_arguments, learn.learn),
-    _Command(
-        "validate", "run the paper's experiments and compare the figures",
-        _validate_arguments, commands.validate,
-    ),
-    _Command(
-        "report", "render the results of validate again", _report_arguments, commands.report
-    ),
-    _Command("compile", "compile all code ahead of time", _add_json, compile_all),
-)  # fmt: skip

@@ -23,6 +23,7 @@ from latentgamma.certificate.constants import Gate, certified_strata, certify_cl
 from latentgamma.cli.console import (
     Screen,
     new_console,
+    print_message,
     working,
     write_output,
 )
@@ -42,8 +43,6 @@ from latentgamma.program.program import Program, require_definite
 from latentgamma.program.rule_text import atom_name, decode_text, facts_in_file, split_facts
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from latentgamma import Constants, LatentGamma, Program
     from latentgamma.datalog.tables import Table
     from latentgamma.operator import Trajectory
@@ -143,11 +142,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def wants_grounding(args: argparse.Namespace) -> bool:
-    """Return whether an option was given that only rules with variables have."""
-    return bool(args.open or args.facts_table)
-
-
 def ground_rules(args: argparse.Namespace, text: str, path: str) -> Program:
     """Return the ground program of a prepared text, as the options say."""
     from latentgamma.datalog.grounding import (
@@ -197,7 +191,7 @@ def grounding_warnings() -> Iterator[None]:
         yield
     for warning in caught:
         if issubclass(warning.category, GroundingWarning):
-            sys.stderr.write(f"latentgamma: warning: {warning.message}\n")
+            print_message(f"warning: {warning.message}")
 
 
 def ground(args: argparse.Namespace) -> int:
@@ -209,12 +203,11 @@ def ground(args: argparse.Namespace) -> int:
     if args.output:
         lg.save(program, args.output)
     if args.json:
-        strata = len(program.strata)
         Screen().json(
             {
                 "path": args.output,
-                **{key: getattr(program, key) for key in ("M", "R", "k", "rho_max")},
-                "strata": strata,
+                **_sizes(program),
+                "strata": len(program.strata),
                 "inputs": list(lg.datalog.inputs(program)),
                 "outputs": list(lg.datalog.outputs(program)),
             }
@@ -223,6 +216,10 @@ def ground(args: argparse.Namespace) -> int:
         text = str(program)
         write_output(f"{text}\n" if text else "")
     return 0
+
+
+def _sizes(program: Program) -> dict[str, int]:
+    return {"M": program.M, "R": program.R, "k": program.k, "rho_max": program.rho_max}
 
 
 def shown_atoms(args: argparse.Namespace, program: Program) -> set[str] | None:
@@ -530,8 +527,7 @@ def convert(args: argparse.Namespace) -> int:
     program = read_program(args)
     lg.save(program, args.out)
     if args.json:
-        keys = ("M", "R", "k", "rho_max")
-        Screen().json({"path": args.out, **{key: getattr(program, key) for key in keys}})
+        Screen().json({"path": args.out, **_sizes(program)})
     return 0
 
 
@@ -597,7 +593,7 @@ def check(args: argparse.Namespace) -> int:
 def read_program(args: argparse.Namespace, *, ground_anyway: bool = False) -> Program:
     """Return the program of RULES."""
     with working("reading the rules"), grounding_warnings():
-        if ground_anyway or wants_grounding(args):
+        if ground_anyway or args.open or args.facts_table:
             if args.rules == "-":
                 return ground_rules(args, decode_text(_standard_input(), "<stdin>"), "<stdin>")
             return ground_rules(args, read_text(args.rules), args.rules)
@@ -642,9 +638,7 @@ def _given_constants(args: argparse.Namespace, program: Program) -> Constants | 
     """Return the constants that --constants names; None for certified ones."""
     if args.constants == "paper":
         return lg.Constants.paper()
-    if args.constants == "scaled":
-        return lg.Constants.scaled(program)
-    return None
+    return lg.Constants.scaled(program) if args.constants == "scaled" else None
 
 
 def _build_model(args: argparse.Namespace, program: Program) -> LatentGamma:
@@ -779,11 +773,12 @@ def explore(args: argparse.Namespace) -> int:
             screen.line(f"wrote {args.export}")
         return 0
 
-    def announce(address: str) -> None:
-        sys.stderr.write(f"latentgamma: {address} (Ctrl-C to stop)\n")
-        sys.stderr.flush()
-
-    lg.explore.serve(page, port=args.port, open_browser=not args.no_browser, ready=announce)
+    lg.explore.serve(
+        page,
+        port=args.port,
+        open_browser=not args.no_browser,
+        ready=lambda address: print_message(f"{address} (Ctrl-C to stop)"),
+    )
     return 0
 
 
@@ -843,11 +838,6 @@ def _print(results: Validation, timing: Timing | None, as_json: bool) -> None:
     if as_json:
         write_output(results.to_json())
         return
-    report.render_terminal(results, _console(), timing)
-
-
-def _console() -> Console:
     screen = Screen()
-    if screen.terminal:
-        return screen.console
-    return new_console(width=_WIDTH)
+    console = screen.console if screen.terminal else new_console(width=_WIDTH)
+    report.render_terminal(results, console, timing)

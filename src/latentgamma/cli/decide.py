@@ -39,7 +39,8 @@ def decide(args: argparse.Namespace) -> int:
         for number, request in enumerate(requests):
             values = {"request": number}
             if args.id is not None:
-                values["id"] = _plain_id(request.id)
+                plain = request.id is None or isinstance(request.id, (str, int))
+                values["id"] = request.id if plain else str(request.id)
             try:
                 decision = request.decide(decider)
             except DataError as error:
@@ -65,10 +66,6 @@ def decide(args: argparse.Namespace) -> int:
     if bad:
         print_message(f"{quantity(bad, 'request')} of {number + 1:,} could not be decided")
     return 2 if bad else 0
-
-
-def _plain_id(value: Any) -> str | int | None:
-    return value if value is None or isinstance(value, (str, int)) else str(value)
 
 
 def serve(args: argparse.Namespace) -> int:

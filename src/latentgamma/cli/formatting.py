@@ -97,18 +97,16 @@ def show_certificate(
         screen.line(f"  {difference}")
     proved = certificate.holds
     rows = [
-        ("first step", count(certificate.t_min if proved else math.nan), count(certificate.depth)),
-        ("last step", count(certificate.t_max if proved else math.nan), ""),
-        ("leak per step", f"{certificate.leak:.3g}", ""),
+        ["first step", count(certificate.t_min if proved else math.nan)],
+        ["last step", count(certificate.t_max if proved else math.nan)],
+        ["leak per step", f"{certificate.leak:.3g}"],
     ]
+    screen.line()
     if paper is None:
-        rows = [(*row[:2], "") for row in rows]
-        screen.line()
-        screen.table(("", "proved"), [row[:2] for row in rows])
+        screen.table(("", "proved"), rows)
     else:
-        rows[1] = (*rows[1][:2], count(paper.t_max))
-        rows[2] = (*rows[2][:2], f"{paper.c_max:.3g}")
-        screen.line()
+        stated = (count(certificate.depth), count(paper.t_max), f"{paper.c_max:.3g}")
+        rows = [[*row, cell] for row, cell in zip(rows, stated, strict=True)]
         screen.table(("", "proved", "stated in the paper"), rows)
         star = "holds" if paper.star_holds else "does not hold, and the proof does not need it"
         screen.line(

@@ -79,13 +79,8 @@ def learn_relational(args: argparse.Namespace) -> int:
     checkpoint = args.checkpoint
     if args.output and not checkpoint and not args.noise and args.method != "gradient":
         checkpoint = f"{args.output}.learning"
-    if checkpoint and args.fresh:
-        delete_checkpoint(checkpoint)
-    resumed = finished_pieces(checkpoint) if checkpoint else 0
-    if resumed:
-        print_message(
-            f"resuming from {checkpoint}, with {quantity(resumed, 'finished piece')} of work"
-        )
+    if resumed := _resumed(args, checkpoint):
+        print_message(resumed)
     try:
         with ProgressBar() as bar:
             result = lg.relational.fit(
@@ -113,6 +108,20 @@ def learn_relational(args: argparse.Namespace) -> int:
         delete_checkpoint(checkpoint)
     proved = result.certificate is not None and result.certificate.holds
     return 0 if proved and (result.complete or result.noise) else 1
+
+
+def _resumed(args: argparse.Namespace, checkpoint: str | None) -> str:
+    """Return what is said of the work that a checkpoint has, if it has any; obey --fresh."""
+    if checkpoint and args.fresh:
+        delete_checkpoint(checkpoint)
+    pieces = finished_pieces(checkpoint) if checkpoint else 0
+    done = quantity(pieces, "finished piece")
+    return f"resuming from {checkpoint}, with {done} of work" if pieces else ""
+
+
+def _names(texts: Iterable[str]) -> list[str]:
+    """Return the names between commas of an option that may be given several times."""
+    return [name.strip() for text in texts for name in text.split(",")]
 
 
 def _check_relational_arguments(args: argparse.Namespace) -> None:
@@ -156,7 +165,7 @@ def _limits(args: argparse.Namespace, files: PopperFiles) -> dict[str, Any]:
         if getattr(args, name) is not None:
             options[name] = getattr(args, name)
     if args.heads:
-        options["target"] = [name.strip() for names in args.heads for name in names.split(",")]
+        options["target"] = _names(args.heads)
     return options
 
 
@@ -167,13 +176,18 @@ def _print_relational_result(
     if args.json:
         screen.json({**result.to_dict(), "unused": files.unused})
         return
-    if result.found and not args.output:
-        for line in relational_rule_lines(result):
-            screen.line(line)
-        screen.line()
-    mark = "% " if result.found and not args.output else ""
-    for line, style in relational_summary_lines(result):
-        screen.line(mark + line, style)
+    shown = relational_rule_lines(result) if result.found and not args.output else None
+    _print_rules(screen, shown, relational_summary_lines(result))
+
+
+def _print_rules(
+    screen: Screen, rules: list[str] | None, summary: Iterable[tuple[str, str]]
+) -> None:
+    """Print lines of rules, and a summary, which is a comment beside rules."""
+    for line in () if rules is None else (*rules, ""):
+        screen.line(line)
+    for line, style in summary:
+        screen.line(line if rules is None else f"% {line}", style)
 
 
 # ---- `learn --label`: from an ordinary table to rules for its classes
@@ -208,26 +222,26 @@ def learn_label(args: argparse.Namespace) -> int:
                 _source(args.data),
                 args.label,
                 delimiter=_delimiter(args.delimiter),
-                ignore=tuple(name.strip() for names in args.ignore for name in names.split(",")),
+                ignore=tuple(_names(args.ignore)),
                 progress=bar,
                 **options,
             )
     except KeyboardInterrupt:
         return report_interruption(None)
-    if args.output and args.output.endswith(".sql"):
-        write_text(args.output, f"{classifier.to_sql()};\n")
-    elif args.output and args.output.endswith(".py"):
-        write_text(args.output, classifier.to_python())
-    elif args.output:
-        lg.save(classifier.program_, args.output)
+    if args.output:
+        if args.output.endswith(".sql"):
+            write_text(args.output, f"{classifier.to_sql()};\n")
+        elif args.output.endswith(".py"):
+            write_text(args.output, classifier.to_python())
+        else:
+            lg.save(classifier.program_, args.output)
     if args.plot:
         lg.plot.rules(classifier, args.plot)
     screen = Screen()
     if args.json:
         screen.json(classifier.to_dict())
     else:
-        for line in classifier.summary().splitlines():
-            screen.line(line)
+        screen.line(classifier.summary())
     write_output()
     return 0 if any(one.bodies for one in classifier.class_rules_) else 1
 
@@ -262,24 +276,21 @@ def learn(args: argparse.Namespace) -> int:
             _source(args.targets),
             kind=args.kind,
             delimiter=_delimiter(args.delimiter),
-            ignore=[name.strip() for names in args.ignore for name in names.split(",")],
+            ignore=_names(args.ignore),
         )
         known = require_definite(lg.load(args.known), "--known") if args.known else None
     options = _options(args, data)
     heads = _atoms(args.explain, data.atoms, "--explain")
     checkpoint = _checkpoint(args)
-    if checkpoint and args.fresh:
-        delete_checkpoint(checkpoint)
-    resumed = finished_pieces(checkpoint) if checkpoint else 0
+    resumed = _resumed(args, checkpoint)
     try:
         with ProgressBar() as bar:
 
             def progress(entry: HistoryEntry) -> None:
                 nonlocal resumed
                 if resumed:  # the checkpoint was read and fits
-                    pieces = quantity(resumed, "finished piece")
-                    print_message(f"resuming from {checkpoint}, with {pieces} of work")
-                    resumed = 0
+                    print_message(resumed)
+                    resumed = ""
                 bar(entry)
 
             result = lg.fit(
@@ -431,18 +442,11 @@ def _print_result(args: argparse.Namespace, result: FitResult, heads: Sequence[s
             document["explain"] = {head: result.explain(head) for head in heads}
         screen.json(document)
         return
-    if heads:
-        for head in heads:
-            screen.line(result.explain(head))
-        screen.line()
-    elif not args.output:
-        for line in rule_lines(result):
-            screen.line(line)
-        screen.line()
-    # Beside rules, the summary is a comment.
-    mark = "% " if heads or not args.output else ""
-    for line, style in summary_lines(result):
-        screen.line(mark + with_options(line, vars(args)), style)
+    shown = [result.explain(head) for head in heads] or None
+    if not heads and not args.output:
+        shown = rule_lines(result)
+    summary = [(with_options(line, vars(args)), style) for line, style in summary_lines(result)]
+    _print_rules(screen, shown, summary)
 
 
 def _document(result: FitResult, args: argparse.Namespace) -> dict[str, Any]:
