@@ -139,10 +139,14 @@ class Display:
 
 
 class Displayed:
-    """A value that shows itself in notebooks and through `rich`, from what `_display` returns."""
+    """A value that shows itself in notebooks and through `rich`, from what `_display` returns.
+
+    By default that are the lines of its text, with the first as the title.
+    """
 
     def _display(self) -> Display:
-        raise NotImplementedError
+        title, *rest = str(self).split("\n")
+        return Display(title, holds=getattr(self, "holds", None), code=rest)
 
     def _repr_html_(self) -> str:
         return self._display().html()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from latentgamma._display import Display, Displayed
+from latentgamma._display import Displayed
 from latentgamma._text import listing, quantity
 from latentgamma.engine.diagram import Diagram, broken_clauses, is_complete, structure_problem
 from latentgamma.errors import CertificateError, LatentGammaError
@@ -65,10 +65,6 @@ class RequirementsCertificate(Displayed):
                 "likely one"
             )
         return "\n".join(lines)
-
-    def _display(self) -> Display:
-        title, *rest = str(self).split("\n")
-        return Display(title, holds=self.holds, notes=rest)
 
 
 def _certificate(

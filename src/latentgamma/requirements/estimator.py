@@ -109,9 +109,12 @@ class CoherentClassifier:
             given = self.base_.predict_proba(X)
             # One array of (n, classes) for each label, or one array of (n, labels).
             if isinstance(given, list):
+                known = getattr(self.base_, "classes_", None)
+                if known is None:
+                    known = [one.classes_ for one in self.base_.estimators_]
                 columns = [
                     part[:, list(classes).index(1)] if 1 in classes else np.zeros(len(part))
-                    for part, classes in zip(given, self._base_classes(), strict=True)
+                    for part, classes in zip(given, known, strict=True)
                 ]
                 p = np.stack(columns, 1)
             else:
@@ -124,11 +127,6 @@ class CoherentClassifier:
                 f"for each of {quantity(len(self.labels_), 'label')}"
             )
         return torch.from_numpy(values)
-
-    def _base_classes(self) -> Any:
-        if hasattr(self.base_, "classes_"):
-            return self.base_.classes_
-        return [one.classes_ for one in self.base_.estimators_]
 
     # ---- For scikit-learn
 

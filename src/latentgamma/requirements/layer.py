@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, final, get_args
 
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from latentgamma._arguments import one_of, real_number, whole_number, wrong
-from latentgamma._display import Display, Displayed
+from latentgamma._display import Displayed
 from latentgamma._progress import Progress
 from latentgamma._text import listing, quantity
 from latentgamma.engine.diagram import compile_diagram, describe
@@ -117,15 +118,9 @@ class RequirementsLayer(nn.Module):
                 to wait, all scores of an example with a NaN are NaN.
         """
         rows = self._rows(logits)
-        if self.closure is not None:
-            out = self._closed(self.closure, rows, hard=not self.training)
-        else:
-            assert self.passes is not None
-            given = self._taken(rows)
-            scores = self.passes.marginals(given) if self.training else self.passes.best(given)[0]
-            out = self._put_back(rows, scores)
-            if rows.is_cuda:  # where a NaN could not be refused
-                out = out.masked_fill(rows.isnan().any(1, keepdim=True), torch.nan)
+        out = self._scores(rows, training=self.training)
+        if self.closure is None and rows.is_cuda:  # where a NaN could not be refused
+            out = out.masked_fill(rows.isnan().any(1, keepdim=True), torch.nan)
         return out if logits.ndim == 2 else out.reshape(logits.shape)
 
     def decide(
@@ -232,6 +227,14 @@ class RequirementsLayer(nn.Module):
                 )
         return logits if logits.ndim == 2 else logits.reshape(-1, L)
 
+    def _scores(self, rows: Tensor, *, training: bool) -> Tensor:
+        if self.closure is not None:
+            return self._closed(self.closure, rows, hard=not training)
+        assert self.passes is not None
+        given = self._taken(rows)
+        scores = self.passes.marginals(given) if training else self.passes.best(given)[0]
+        return self._put_back(rows, scores)
+
     def _closed(self, closure: GodelSemantics, rows: Tensor, *, hard: bool) -> Tensor:
         T = 0.0 if hard else self.temperature
         given = rows if T == 0 else finite_log_odds(rows)
@@ -320,7 +323,7 @@ class RequirementsLayer(nn.Module):
                 return self._reduced(found, logits, reduction)
             scores = self._credited(rows, true > 0.5)
         elif kind == "scores":
-            scores = self._training_scores(rows)
+            scores = self._scores(rows, training=True)
         else:
             scores = rows
         scores = finite_log_odds(scores)
@@ -335,12 +338,6 @@ class RequirementsLayer(nn.Module):
         if reduction == "none":
             return each.reshape(logits.shape[:-1])
         return each.sum() if reduction == "sum" else each.mean() / max(1, len(self.labels))
-
-    def _training_scores(self, rows: Tensor) -> Tensor:
-        if self.closure is not None:
-            return self._closed(self.closure, rows, hard=False)
-        assert self.passes is not None
-        return self._put_back(rows, self.passes.marginals(self._taken(rows)))
 
     def _fused_loss(self, rows: Tensor, y: Tensor) -> Tensor | None:
         """Return the max-constraint loss of a hierarchy in one pass, on a GPU."""
@@ -495,16 +492,12 @@ def build_layer(
     except ProgramError as error:
         if "no assignment" not in str(error):
             raise
-    lines = [f"{req.place(c)}  {req[c]}" for c in _conflict(req)]
+    found: tuple[int, ...] = ()
+    with suppress(Exception):  # no solver is installed
+        found = conflict(req)
+    lines = [f"{req.place(c)}  {req[c]}" for c in found]
     shown = f": {listing(lines, 5)}" if lines else ""
     raise ProgramError(f"no assignment of the labels satisfies the requirements{shown}")
-
-
-def _conflict(req: Requirements) -> tuple[int, ...]:
-    try:
-        return conflict(req)
-    except Exception:  # no solver is installed
-        return ()
 
 
 def _built(
@@ -535,9 +528,11 @@ def _built(
         if diagram is not None:
             return RequirementsLayer(req, "exact", passes=DiagramPasses(diagram), decided=decided)
         if method == "exact":
+            rules = rule_program(req)
+            hint = _HIERARCHY_HINT if rules and is_hierarchy(rules.program) else ""
             raise ProgramError(
                 f"the decision diagram would need more than {quantity(budget, 'edge')}; raise "
-                'budget=, or use method="strata"' + _hierarchy_hint(req)
+                f'budget=, or use method="strata"{hint}'
             )
     places = range(len(req.labels)) if order is None else _places(req, order)
     found = clamping_program(req, list(places), budget)
@@ -549,11 +544,9 @@ def _built(
     return RequirementsLayer(req, "strata", rules=found)
 
 
-def _hierarchy_hint(req: Requirements) -> str:
-    rules = rule_program(req)
-    if rules is None or not is_hierarchy(rules.program):
-        return ""
-    return '; of this hierarchy, decide(logits, most_likely=True) of method="closure" is the same answer'
+_HIERARCHY_HINT = (
+    '; of this hierarchy, decide(logits, most_likely=True) of method="closure" is the same answer'
+)
 
 
 def _places(req: Requirements, order: Sequence[str]) -> list[int]:
@@ -611,29 +604,18 @@ class Changes(Displayed):
     def __len__(self) -> int:
         return len(self.changes)
 
-    def _lines(self) -> list[str]:
+    def __str__(self) -> str:
         req = self.requirements
-        lines = []
+        total = quantity(len(req.labels), "label")
+        lines = [f"{len(self.changes):,} of {total} changed, at a cost of {self.cost:.3g}"]
         for change in self.changes:
             old, new = ("false", "true") if change.value else ("true", "false")
-            text = (
-                f"{change.label}: from {old} ({change.logit:.3g}) to {new}, cost {change.cost:.3g}"
-            )
+            text = f"  {change.label}: from {old} ({change.logit:.3g}) to {new}, cost {change.cost:.3g}"
             if change.because:
                 where = [f"{req.place(c)}  {req[c]}" for c in change.because]
                 text += f", because of {listing(where, 2)}"
             lines.append(text)
-        return lines
-
-    def _title(self) -> str:
-        total = quantity(len(self.requirements.labels), "label")
-        return f"{len(self.changes):,} of {total} changed, at a cost of {self.cost:.3g}"
-
-    def __str__(self) -> str:
-        return "\n".join([self._title(), *(f"  {line}" for line in self._lines())])
-
-    def _display(self) -> Display:
-        return Display(self._title(), code=self._lines())
+        return "\n".join(lines)
 
 
 _SENTENCES = {
@@ -668,7 +650,3 @@ class RequirementsPlan(Displayed):
             f"{quantity(self.labels, 'label')}{free}; {quantity(self.requirements, 'requirement')}\n"
             f"{self.size}"
         )
-
-    def _display(self) -> Display:
-        title, *rest = str(self).split("\n")
-        return Display(title, code=rest)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
@@ -286,7 +286,7 @@ class Requirements(Displayed, Immutable):
         mined = cls._of(found)
         counts = np.asarray(supported, np.int64)
         cost = None if validation is None else mined.check(validation).per_requirement
-        mined = mined._replace(support=counts, cost=cost)
+        mined = replace(mined, support=counts, cost=cost)
         if most_cost is None:
             return mined
         if cost is None:
@@ -324,10 +324,6 @@ class Requirements(Displayed, Immutable):
         one_of("format", format, get_args(Format))
         made: Requirements = getattr(cls, f"from_{format}")(Path(path), labels=labels)
         return made
-
-    def _replace(self, **changed: Any) -> Requirements:
-        names = self.__dataclass_fields__
-        return Requirements(**{name: changed.get(name, getattr(self, name)) for name in names})
 
     # ---- What they are
 
@@ -413,17 +409,17 @@ class Requirements(Displayed, Immutable):
             )
             raise type(error)(f"{error} ({listing(list(where))} of {self.path})")
         new = np.array([place.get(name, -1) for name in self.labels] or [0], np.int32)[self.atoms]
-        return self._replace(labels=names, literals=np.where(self.literals < 0, ~new, new))
+        return replace(self, labels=names, literals=np.where(self.literals < 0, ~new, new))
 
     def subset(self, chosen: npt.ArrayLike) -> Requirements:
         """Return some of the requirements, by number."""
         rows = np.asarray(chosen, np.int64)
         clauses = Csr(self.indptr, self.literals).take(rows)
-        changed = {
+        changed: dict[str, Any] = {
             name: None if getattr(self, name) is None else getattr(self, name)[rows]
             for name in ("heads", "lines", "support", "cost")
         }
-        return self._replace(indptr=clauses.indptr, literals=clauses.indices, **changed)
+        return replace(self, indptr=clauses.indptr, literals=clauses.indices, **changed)
 
     # ---- Data
 
@@ -617,6 +613,9 @@ class Report(Displayed):
         """Whether an answer satisfies everything."""
         return not self.conflict
 
+    def _display(self) -> Display:
+        return replace(super()._display(), holds=self.satisfiable)
+
     def __str__(self) -> str:
         req = self.requirements
         state = "satisfiable" if self.satisfiable else "no answer satisfies all of them"
@@ -633,10 +632,6 @@ class Report(Displayed):
         ):
             lines += [f"{what}: {listing(list(names), _SHOWN)}"] if names else []
         return "\n".join(lines)
-
-    def _display(self) -> Display:
-        title, *rest = str(self).split("\n")
-        return Display(title, holds=self.satisfiable, code=rest)
 
 
 # ---- Checks of what comes from outside
