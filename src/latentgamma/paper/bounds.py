@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from statistics import NormalDist
 
 import torch
-from torch import Tensor
 
 from latentgamma._arguments import one_of, real_number, whole_number
 from latentgamma.operator.model import (
@@ -74,13 +73,11 @@ def perturb(
     with torch.no_grad():
         for logits, sigma in ((rules.body_logits, sigma_body), (rules.head_logits, sigma_head)):
             if sigma > 0:
-                logits.add_(_noise_like(logits, source, generator), alpha=sigma)
+                noise = torch.randn(
+                    logits.shape, generator=generator, dtype=logits.dtype, device=source
+                )
+                logits.add_(noise.to(logits.device), alpha=sigma)
     return noisy
-
-
-def _noise_like(logits: Tensor, source: torch.device, generator: torch.Generator | None) -> Tensor:
-    noise = torch.randn(logits.shape, generator=generator, dtype=logits.dtype, device=source)
-    return noise.to(logits.device)
 
 
 def flip_bound(R: int, M: int, eta: float, sigma: float) -> float:

@@ -24,6 +24,7 @@ from latentgamma.plot.figure import (
 )
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from latentgamma.paper.results import NoiseRow, WindowRow
@@ -70,13 +71,15 @@ def noise(rows: Sequence[NoiseRow], path: OutputPath = None) -> Figure:
         fill = BLUE if all(row.certified) else PAPER
         axes.plot([row.sigma], [row.accuracy], marker="o", markersize=4.5, color=BLUE,
                   markerfacecolor=fill)  # fmt: skip
-    axes.set_xlim(0.9, 3.35)
-    axes.set_ylim(-0.03, 1.06)
-    axes.set_xticks(SIGMAS)
-    axes.set_xlabel("noise σ on the body logits", color=INK, fontsize=SMALL_FONT_SIZE)
-    axes.set_ylabel("accuracy", color=INK, fontsize=SMALL_FONT_SIZE)
-    style_axes(axes)
+    axes.set(xlim=(0.9, 3.35), ylim=(-0.03, 1.06), xticks=SIGMAS)
+    _label(axes, "noise σ on the body logits", "accuracy")
     return save_figure(figure, path)
+
+
+def _label(axes: Axes, below: str, beside: str) -> None:
+    axes.set_xlabel(below, color=INK, fontsize=SMALL_FONT_SIZE)
+    axes.set_ylabel(beside, color=INK, fontsize=SMALL_FONT_SIZE)
+    style_axes(axes)
 
 
 def leakage(rows: Sequence[WindowRow], path: OutputPath = None) -> Figure:
@@ -98,8 +101,7 @@ def leakage(rows: Sequence[WindowRow], path: OutputPath = None) -> Figure:
     figure, axes = new_axes(*_SIZE, margin=0.06)
     from matplotlib.ticker import LogLocator
 
-    axes.set_xscale("log")
-    axes.set_yscale("log")
+    axes.set(xscale="log", yscale="log")
     for row in rows:
         colour = ORANGE if row.constants == "paper" else BLUE
         axes.plot(*zip(*row.bound, strict=True), color=colour, linewidth=1.6)
@@ -110,13 +112,10 @@ def leakage(rows: Sequence[WindowRow], path: OutputPath = None) -> Figure:
             axes.axvline(row.promised, color=ORANGE, linewidth=1.2, linestyle="--")
     axes.axhline(0.5, color=INK, linewidth=0.8, linestyle=(0, (1, 2)))
     last = max([steps for row in rows for steps, _ in row.bound] + [row.promised or 0 for row in rows])  # fmt: skip
-    axes.set_xlim(0.8, 10.0 ** math.ceil(math.log10(max(last, 1e3))))
-    axes.set_ylim(_LOWEST, 3.0)
+    axes.set(xlim=(0.8, 10.0 ** math.ceil(math.log10(max(last, 1e3)))), ylim=(_LOWEST, 3.0))
     axes.xaxis.set_major_locator(LogLocator(numticks=7))
     axes.yaxis.set_major_locator(LogLocator(numticks=6))
     axes.text(1.0, 0.3, "½", color=INK, fontsize=SMALL_FONT_SIZE, va="top")
-    axes.set_xlabel("step", color=INK, fontsize=SMALL_FONT_SIZE)
-    axes.set_ylabel("largest underivable atom", color=INK, fontsize=SMALL_FONT_SIZE)
-    style_axes(axes)
+    _label(axes, "step", "largest underivable atom")
     axes.minorticks_off()
     return save_figure(figure, path)

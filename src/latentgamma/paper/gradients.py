@@ -136,7 +136,9 @@ def gradient_report(
     if model.program is None:
         raise ModelError("this model has no program to take depths from; set model.program")
     program = model.program
-    values = fact_values(program, _roots(program) if facts is None else facts)
+    if facts is None and not program.roots and not program.facts:
+        raise FactsError("every atom of this program has a rule, so there are no roots; pass facts")
+    values = fact_values(program, program.roots if facts is None else facts)
     if values.ndim != 1:
         raise FactsError("gradient_report takes one set of facts or one state")
     given = (values > 0) | program.mask(program.roots)
@@ -160,12 +162,6 @@ def gradient_report(
         tuple(rows),
         tuple(program.atoms[i] for i in np.flatnonzero(given & (values <= 0.5))),
     )
-
-
-def _roots(program: Program) -> tuple[str, ...]:
-    if not program.roots and not program.facts:
-        raise FactsError("every atom of this program has a rule, so there are no roots; pass facts")
-    return program.roots
 
 
 def _indices(program: Program, atoms: Iterable[str]) -> list[int]:

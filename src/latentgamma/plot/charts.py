@@ -94,7 +94,8 @@ def window(
     if certificate.holds:
         start, end = max(certificate.t_min, 1.0), min(certificate.t_max, right)
         axes.axvspan(start, end, color=BLUE, alpha=0.10, linewidth=0)
-    label = _window_label(certificate)
+    proved = f"steps {number_text(certificate.t_min)} to {number_text(certificate.t_max)}"
+    label = f"proved: {proved if certificate.holds else f'nothing ({certificate.status.value})'}"
     if shown.any():
         axes.plot(steps[shown], bound[shown], color=BLUE, linewidth=2.0, marker="o",
                   markersize=3 if shown.sum() < 3 else 0, label=label)  # fmt: skip
@@ -103,12 +104,8 @@ def window(
         axes.text(0.08, 0.78, "underivable atoms stay at 0", transform=axes.transAxes, color=BLUE)
     axes.axhline(0.5, color=INK, linewidth=1.0, linestyle=(0, (1, 2)))
     axes.text(1.0, 0.53, " ½: a false positive", fontsize=SMALL_FONT_SIZE, color=INK, va="bottom")
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlim(0.9, right)
-    axes.set_ylim(low / 3, 2.0)
-    axes.set_xlabel("step")
-    axes.set_ylabel("bound on underivable atoms")
+    axes.set(xscale="log", yscale="log", xlim=(0.9, right), ylim=(low / 3, 2.0))
+    axes.set(xlabel="step", ylabel="bound on underivable atoms")
     title = "Certified window" if certificate.holds else "No window is certified"
     axes.set_title(title, loc="left", fontsize=11)
     style_axes(axes)
@@ -125,12 +122,6 @@ def _draw_paper_window(axes: Axes, paper: StatedWindow, depth: int, right: float
     axes.plot(times, np.minimum(1.0, paper.c_max * times), color=ORANGE, linewidth=1.6,
               linestyle="--", label=label)  # fmt: skip
     axes.axvline(paper.t_max, color=ORANGE, linewidth=1.0, linestyle="--")
-
-
-def _window_label(certificate: Certificate) -> str:
-    if not certificate.holds:
-        return f"proved: nothing ({certificate.status.value})"
-    return f"proved: steps {number_text(certificate.t_min)} to {number_text(certificate.t_max)}"
 
 
 # ---- Learning curves
@@ -165,14 +156,11 @@ def learning(result: FitResult, path: OutputPath = None) -> Figure:
     if result.accuracy is not None:
         upper.axhline(result.accuracy, color=ORANGE, linewidth=1.4, linestyle="--",
                       label=f"accuracy on held-out examples: {result.accuracy:.3f}")  # fmt: skip
-    upper.set_ylim(-0.03, 1.06)
+    upper.set(ylim=(-0.03, 1.06), ylabel="explained")
     upper.yaxis.set_major_formatter(PercentFormatter(1.0))
-    upper.set_ylabel("explained")
     rules = [entry.rules for entry in result.history]
     lower.step(entries, rules, where="post", color=GREEN, linewidth=1.8, **marker)
-    lower.set_ylim(0, max(1, *rules) * 1.12)
-    lower.set_ylabel("rules")
-    lower.set_xlabel("entry of the history")
+    lower.set(ylim=(0, max(1, *rules) * 1.12), ylabel="rules", xlabel="entry of the history")
     for axes in (upper, lower):
         style_axes(axes)
     for axis in (lower.xaxis, lower.yaxis):
@@ -232,11 +220,9 @@ def rules(classifier: RuleClassifier, path: OutputPath = None) -> Figure:
             axes.annotate(label, (share, row.precision), xytext=(6, 2),
                           textcoords="offset points", fontsize=SMALL_FONT_SIZE)  # fmt: skip
     axes.set_xlim(left=0)
-    axes.set_ylim(-0.03, 1.06)
-    axes.xaxis.set_major_formatter(PercentFormatter(1.0))
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-    axes.set_xlabel("rows covered")
-    axes.set_ylabel("precision")
+    axes.set(ylim=(-0.03, 1.06), xlabel="rows covered", ylabel="precision")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(PercentFormatter(1.0))
     style_axes(axes)
     if any(one.statistics for one in classifier.class_rules_):
         axes.legend(loc="upper left", bbox_to_anchor=(1, 1), **LEGEND)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -73,6 +73,15 @@ class GraphLayout:
     width: float
     height: float
 
+    def moved(self, place: Callable[[Point], Point]) -> GraphLayout:
+        """Return the layout with every point at its new place."""
+        return replace(
+            self,
+            atoms=tuple(map(place, self.atoms)),
+            junctions={j: place(point) for j, point in self.junctions.items()},
+            edges=tuple(replace(e, points=tuple(map(place, e.points))) for e in self.edges),
+        )
+
 
 def wrapped(
     layout: GraphLayout, gaps: Sequence[float], linked: frozenset[int], *, margin: float, row: float
@@ -120,14 +129,10 @@ def wrapped(
             parts[-1].append(end)
         for n, part in enumerate(parts):
             arrow = edge.arrow if n == (len(parts) - 1 if edge.arrow > 0 else 0) else 0
-            edges.append(Edge(edge.rule, tuple(map(place, part)), arrow, edge.negated))
-    return GraphLayout(
-        tuple(place(point) if i in linked else point for i, point in enumerate(layout.atoms)),
-        {j: place(point) for j, point in layout.junctions.items()},
-        tuple(edges),
-        max(end - start for start, end in zip(starts, ends, strict=True)) + margin,
-        height - row,
-    )
+            edges.append(replace(edge, points=tuple(part), arrow=arrow))
+    width = max(end - start for start, end in zip(starts, ends, strict=True)) + margin
+    cut = replace(layout, edges=tuple(edges), width=width, height=height - row)
+    return cut.moved(place)
 
 
 # ---- Positions of the atoms and rules of a program, in layers from left to right
@@ -218,15 +223,12 @@ def layered_layout(
     alone = [i for i in range(program.M) if i not in linked]
     shelf, down = _unconnected_places(alone, widths, drawn.width, row=row, gap=gap)
 
-    def up(point: Point) -> Point:
-        return point[0], point[1] + down
-
-    return GraphLayout(
-        tuple(shelf[i] if i in shelf else up(point) for i, point in enumerate(drawn.atoms)),
-        {j: up(point) for j, point in drawn.junctions.items()},
-        tuple(replace(edge, points=tuple(map(up, edge.points))) for edge in drawn.edges),
-        max([drawn.width, *(shelf[i][0] + widths[i] / 2 for i in alone)]),
-        drawn.height + down,
+    moved = drawn.moved(lambda point: (point[0], point[1] + down))
+    return replace(
+        moved,
+        atoms=tuple(shelf.get(i, point) for i, point in enumerate(moved.atoms)),
+        width=max([drawn.width, *(shelf[i][0] + widths[i] / 2 for i in alone)]),
+        height=drawn.height + down,
     )
 
 
@@ -667,7 +669,10 @@ def _draw(program: Program, chosen: set[str], label: str, title: str) -> Figure:
     if labelled:
         _draw_boxes(axes, drawing, labels, widths)
     else:
-        _draw_dots(axes, drawing)
+        colours = [BLUE if i in highlighted else INK for i in range(program.M)]
+        x, y = zip(*layout.atoms, strict=True)
+        axes.scatter(x, y, s=5, c=colours, zorder=4, linewidths=0,
+                     gid="atoms")  # fmt: skip
     figure.text(margin / width, 1 - 0.2 / height, title, ha="left", va="top", fontsize=11,
                 color=INK, parse_math=False)  # fmt: skip
     if key:
@@ -679,7 +684,7 @@ def _draw(program: Program, chosen: set[str], label: str, title: str) -> Figure:
 
 def _draw_rules(axes: Axes, drawing: _Drawing, *, labelled: bool, on: bool) -> None:
     """Draw the rules that are highlighted, or those that are not: lines, arrows and junctions."""
-    from matplotlib.patches import PathPatch
+    from matplotlib.patches import FancyArrowPatch, PathPatch
     from matplotlib.path import Path as Curve
 
     colour, width = (BLUE, 1.4) if on else (GREY, 0.8)
@@ -698,31 +703,23 @@ def _draw_rules(axes: Axes, drawing: _Drawing, *, labelled: bool, on: bool) -> N
                           linestyle="--" if negated else "-", clip_on=False)
             )  # fmt: skip
     for edge in edges if labelled else ():
-        if edge.arrow > 0:
-            _draw_arrow(axes, edge.points[-1], edge.points[-2], colour, scale)
-        elif edge.arrow < 0:
-            _draw_arrow(axes, edge.points[0], edge.points[1], colour, scale)
-    dots = [point for j, point in layout.junctions.items() if drawing.fires(j) is on]
-    for edge in edges if labelled else ():
+        if edge.arrow == 0:
+            continue
+        tip, tail = edge.points[-2:][::-1] if edge.arrow > 0 else edge.points[:2]
+        start = tip[0] + math.copysign(0.02, tail[0] - tip[0]), tip[1]
+        axes.add_patch(
+            FancyArrowPatch(start, tip, arrowstyle="-|>", mutation_scale=8 * scale, shrinkA=0,
+                            shrinkB=0, color=colour, linewidth=0.5 * scale, zorder=3)
+        )  # fmt: skip
         rule = drawing.program.label(edge.rule)
         to_junction = edge.arrow < 0 and edge.rule in layout.junctions
-        if rule is not None and edge.arrow and not to_junction:  # an id stands above the arrow
-            tip = edge.points[-1 if edge.arrow > 0 else 0]
+        if rule is not None and not to_junction:  # an id stands above the arrow
             axes.annotate(rule.id, tip, xytext=(-4, 3), textcoords="offset points", ha="right",
                           fontsize=SMALL_FONT_SIZE * scale, color=colour, zorder=6)  # fmt: skip
+    dots = [point for j, point in layout.junctions.items() if drawing.fires(j) is on]
     size = (14 if labelled else 2) * scale**2
     axes.scatter([x for x, _ in dots], [y for _, y in dots], s=size, c=colour, zorder=3,
                  linewidths=0)  # fmt: skip
-
-
-def _draw_arrow(axes: Axes, tip: Point, tail: Point, colour: str, scale: float) -> None:
-    from matplotlib.patches import FancyArrowPatch
-
-    start = tip[0] + math.copysign(0.02, tail[0] - tip[0]), tip[1]
-    axes.add_patch(
-        FancyArrowPatch(start, tip, arrowstyle="-|>", mutation_scale=8 * scale, shrinkA=0,
-                        shrinkB=0, color=colour, linewidth=0.5 * scale, zorder=3)
-    )  # fmt: skip
 
 
 def _curve(start: Point, end: Point) -> Curve:
@@ -739,8 +736,11 @@ def _draw_boxes(
 ) -> None:
     from matplotlib.patches import FancyBboxPatch
 
+    program = drawing.program
     for i, (x, y) in enumerate(drawing.layout.atoms):
-        face, line, width = _box_style(drawing.program, i, drawing.highlighted)
+        stated, on = program.atoms[i] in program.facts, i in drawing.highlighted
+        face = SKY if on else PALE if program.rules_per_head[i] == 0 else PAPER
+        line, width = BLUE if on else INK if stated else GREY, 1.8 if stated else 0.9
         axes.add_patch(
             FancyBboxPatch((x - widths[i] / 2, y - 0.11), widths[i], 0.22, facecolor=face,
                            edgecolor=line, linewidth=width * drawing.scale, zorder=4,
@@ -748,22 +748,6 @@ def _draw_boxes(
         )  # fmt: skip
         axes.text(x, y - 0.005, labels[i], ha="center", va="center", color=INK, zorder=5,
                   fontsize=FONT_SIZE * drawing.scale, parse_math=False)  # fmt: skip
-
-
-def _draw_dots(axes: Axes, drawing: _Drawing) -> None:
-    points = drawing.layout.atoms
-    colours = [BLUE if i in drawing.highlighted else INK for i in range(len(points))]
-    axes.scatter([x for x, _ in points], [y for _, y in points], s=5, c=colours, zorder=4,
-                 linewidths=0, gid="atoms")  # fmt: skip
-
-
-def _box_style(program: Program, i: int, highlighted: frozenset[int]) -> tuple[str, str, float]:
-    """Return the fill, the border and its width of an atom's box."""
-    stated = program.atoms[i] in program.facts
-    line = BLUE if i in highlighted else INK if stated else GREY
-    root = program.rules_per_head[i] == 0
-    face = SKY if i in highlighted else PALE if root else PAPER
-    return face, line, 1.8 if stated else 0.9
 
 
 def _legend(program: Program, chosen: set[str], label: str) -> list[Patch | Line2D]:
