@@ -15,7 +15,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping
-from types import TracebackType
+from itertools import takewhile
 from typing import IO, Any, TypeAlias
 
 from latentgamma._text import file_problem, shortened
@@ -90,12 +90,7 @@ class Journal:
     def __enter__(self) -> Journal:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _lock(self) -> None:
@@ -213,5 +208,5 @@ def finished_pieces(path: Where) -> int:
             lines = file.readlines()
     except OSError:
         return 0
-    parsed = [_parse_line(line) is not None for line in lines]
-    return max(0, (parsed.index(False) if False in parsed else len(parsed)) - 1)
+    intact = takewhile(lambda line: _parse_line(line) is not None, lines)
+    return max(0, len(list(intact)) - 1)

@@ -188,7 +188,8 @@ def _run(grounding: Grounding, source: Source, *, max_rules: int, max_seconds: f
     except ParseError:
         raise
     except DivisionCrash as error:
-        raise source.error_of(_division(source), str(error)) from None
+        divisions = (n for rule in source.rules for n in walk(rule) if may_crash(n))
+        raise source.error_of(next(divisions, source.rules[0]), str(error)) from None
     except ProgramError as error:
         endless = _endless_rule(source)
         if endless is None:
@@ -282,12 +283,6 @@ def _endless_rule(source: Source) -> Any:
         if any(node.ast_type.name == "BinaryOperation" for node in walk(rule.head)):
             return rule.head
     return max(rules, key=lambda rule: len(rule.body), default=None)
-
-
-def _division(source: Source) -> Any:
-    """Return the first division of the text by something that may be negative."""
-    divisions = (n for rule in source.rules for n in walk(rule) if may_crash(n))
-    return next(divisions, source.rules[0])
 
 
 def _warn(source: Source, output: Output, tables: tuple[tuple[Signature, str], ...]) -> None:

@@ -180,9 +180,9 @@ def check_arithmetic(
     scopes = [scope for rule in source.rules for scope in _scopes(rule)]
     if not scopes:
         return None
-    literals = (n for scope in scopes for n in scope.literals)
+    nodes = (n for scope in scopes for n in scope.literals)
     totals = (scope.total for scope in scopes if scope.total)
-    used = {name for name, _ in predicates(*literals, *totals)}
+    used = {name for name, _ in predicates(*nodes, *totals)}
     for atom in _atoms(output):
         if atom.partition("(")[0] not in used:
             continue
@@ -321,7 +321,8 @@ def _first_excess(
     if scope.total is None:
         for row in rows:
             binding = dict(zip(variables, row, strict=True))
-            excess = _excess(arithmetic, scope, _points(binding))
+            integers = {n: (int(x),) * 2 if _integer(x) else None for n, x in binding.items()}
+            excess = _excess(arithmetic, scope, integers)
             if excess:
                 return _error(source, excess[0], binding)
         return None
@@ -498,10 +499,6 @@ def _binary(operator: int, a: tuple[int, int], b: tuple[int, int]) -> Range:
         return found, found
     size = min(MOST, max(map(abs, a)))
     return -size, size
-
-
-def _points(binding: Binding) -> Ranges:
-    return {name: (int(value),) * 2 if _integer(value) else None for name, value in binding.items()}
 
 
 def _atoms(output: Output) -> Iterator[str]:

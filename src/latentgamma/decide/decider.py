@@ -383,10 +383,7 @@ class Decision:
             "kind": "decision",
             "answers": self.answers,
             "rules": list(self.rules),
-            "violated": [
-                {"rule": v.rule, "requirement": v.requirement, "facts": list(v.facts)}
-                for v in self.violated
-            ],
+            "violated": [{**v._asdict(), "facts": list(v.facts)} for v in self.violated],
             "digest": self.digest,
         }
         if self.probability is not None:
@@ -1099,7 +1096,12 @@ class Decisions:
             if isinstance(table[name], (str, bytes)) or not hasattr(table[name], "__len__"):
                 raise DataError(f"the column {name!r} is {table[name]!r}, not a list of values")
         self._facts = [name for name in decider.facts if name in names]
-        wanted = [(name, c) for name, c in program.conditions.items() if self._matters(name)]
+        relevant = decider._relevant
+        wanted = [
+            (name, condition)
+            for name, condition in program.conditions.items()
+            if relevant >> program.index[name] & 1
+        ]
         masks = condition_masks([c for _, c in wanted], table)
         self._rows = N = masks.rows
         planes = np.zeros((len(wanted), -(-N // 64) * 8), np.uint8)
@@ -1125,15 +1127,9 @@ class Decisions:
             for rule, name in program.requirements.items()
         }
 
-    def _matters(self, name: str) -> bool:
-        return bool(self._decider._relevant >> self._decider.program.index[name] & 1)
-
     def _plane(self, atom: int) -> npt.NDArray[np.uint64]:
-        return (
-            self._planes[atom]
-            if atom in self._planes
-            else np.zeros(-(-self._rows // 64), np.uint64)
-        )
+        plane = self._planes.get(atom)
+        return np.zeros(-(-self._rows // 64), np.uint64) if plane is None else plane
 
     def _column(self, atom: int) -> npt.NDArray[np.bool_]:
         return unpack(self._plane(atom)[None], self._rows)[:, 0]

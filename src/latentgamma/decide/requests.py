@@ -6,7 +6,8 @@ import csv
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from latentgamma._text import listing, shortened
 from latentgamma.decide.columns import from_text
@@ -93,15 +94,23 @@ def check_columns(
     decider.refuse_compared_columns(known)
 
 
-def _open(path: str) -> Any:
+@contextmanager
+def _opened(path: str) -> Iterator[TextIO]:
     try:
-        return open(path, encoding="utf-8-sig", newline="")
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            yield file
     except OSError as error:
         raise DataError(f"cannot read {path!r}: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path} was read as UTF-8, but has the byte 0x{error.object[error.start]:02x}, which is not; "
+            "save it as UTF-8, or read it with another encoding and give the table: "
+            f"many(pandas.read_csv({path!r}, encoding='latin-1'))"
+        ) from None
 
 
 def _csv(decider: Decider, path: str, id_column: str | None) -> Iterator[PlacedRequest]:
-    with _open(path) as file:
+    with _opened(path) as file:
         rows = csv.reader(file)
         try:
             header = [name.strip() for name in next(rows, [])]
@@ -130,26 +139,13 @@ def _csv(decider: Decider, path: str, id_column: str | None) -> Iterator[PlacedR
                 yield PlacedRequest(place, values, None if id_place is None else row[id_place])
         except csv.Error as error:
             raise DataError(f"{path}: line {rows.line_num + 1}: {error}") from None
-        except UnicodeDecodeError as error:
-            raise _wrong_encoding(path, error) from None
 
 
 def _jsonl(decider: Decider, path: str, id_column: str | None) -> Iterator[PlacedRequest]:
-    with _open(path) as file:
-        try:
-            for number, line in enumerate(file, 1):
-                if line.strip():
-                    yield _identified(f"line {number}", parse_request(line), id_column, decider)
-        except UnicodeDecodeError as error:
-            raise _wrong_encoding(path, error) from None
-
-
-def _wrong_encoding(path: str, error: UnicodeDecodeError) -> DataError:
-    return DataError(
-        f"{path} was read as UTF-8, but has the byte 0x{error.object[error.start]:02x}, which is not; "
-        "save it as UTF-8, or read it with another encoding and give the table: "
-        f"many(pandas.read_csv({path!r}, encoding='latin-1'))"
-    )
+    with _opened(path) as file:
+        for number, line in enumerate(file, 1):
+            if line.strip():
+                yield _identified(f"line {number}", parse_request(line), id_column, decider)
 
 
 def _identified(
