@@ -61,80 +61,78 @@ _MOST_UNCERTAIN = 20
 # Rows whose conditions are evaluated together, a multiple of 64: their values stay in the cache.
 _CHUNK = 1 << 15
 
+
+def _record(properties: dict[str, Any], *optional: str) -> dict[str, Any]:
+    """Return the JSON schema of an object with these properties and no others."""
+    return {
+        "type": "object",
+        "required": [name for name in properties if name not in optional],
+        "additionalProperties": False,
+        "properties": properties,
+    }
+
+
+_TEXT = {"type": "string"}
+_TEXTS = {"type": "array", "items": _TEXT}
+_CHANGE = _record(
+    {
+        "name": _TEXT,
+        "value": {"type": ["string", "number", "boolean", "null"]},
+        "needed": _TEXTS,
+        "text": _TEXT,
+    },
+    "value",
+)
 #: The JSON schema of a decision, as `Decision.to_dict` has it.
 SCHEMA: dict[str, Any] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
     "title": "Decision",
-    "type": "object",
-    "required": ["latentgamma", "kind", "answers", "rules", "violated", "digest"],
-    "additionalProperties": False,
-    "properties": {
-        "latentgamma": {"const": 1},
-        "kind": {"const": "decision"},
-        "answers": {
-            "description": "for each question whether it follows from the request",
-            "type": "object",
-            "additionalProperties": {"type": "boolean"},
-        },
-        "rules": {
-            "description": "the rules by which the answers follow, in the order of their use",
-            "type": "array",
-            "items": {"type": "string"},
-        },
-        "violated": {
-            "description": "the requirements that do not hold",
-            "type": "array",
-            "items": {
+    **_record(
+        {
+            "latentgamma": {"const": 1},
+            "kind": {"const": "decision"},
+            "answers": {
+                "description": "for each question whether it follows from the request",
                 "type": "object",
-                "required": ["rule", "requirement", "facts"],
-                "additionalProperties": False,
-                "properties": {
-                    "rule": {"type": "string"},
-                    "requirement": {"type": "string"},
-                    "facts": {"type": "array", "items": {"type": "string"}},
+                "additionalProperties": {"type": "boolean"},
+            },
+            "rules": {
+                "description": "the rules by which the answers follow, in the order of their use",
+                **_TEXTS,
+            },
+            "violated": {
+                "description": "the requirements that do not hold",
+                "type": "array",
+                "items": _record({"rule": _TEXT, "requirement": _TEXT, "facts": _TEXTS}),
+            },
+            "digest": {
+                "description": "SHA-256 of the program, the questions and the request",
+                "type": "string",
+                "pattern": "^[0-9a-f]{64}$",
+            },
+            "probability": {
+                "description": "for each question its probability, if facts have probabilities",
+                "type": "object",
+                "additionalProperties": {"type": "number", "minimum": 0, "maximum": 1},
+            },
+            "proof": {
+                "description": "for each question that follows its proof, premises first",
+                "type": "object",
+                "additionalProperties": {"type": "object"},
+            },
+            "missing": {
+                "description": "for each question that does not follow a smallest change of the request "
+                "with which it would; null if none was found",
+                "type": "object",
+                "additionalProperties": {
+                    "anyOf": [{"type": "null"}, {"type": "array", "items": _CHANGE}]
                 },
             },
         },
-        "digest": {
-            "description": "SHA-256 of the program, the questions and the request",
-            "type": "string",
-            "pattern": "^[0-9a-f]{64}$",
-        },
-        "probability": {
-            "description": "for each question its probability, if facts have probabilities",
-            "type": "object",
-            "additionalProperties": {"type": "number", "minimum": 0, "maximum": 1},
-        },
-        "proof": {
-            "description": "for each question that follows its proof, premises first",
-            "type": "object",
-            "additionalProperties": {"type": "object"},
-        },
-        "missing": {
-            "description": "for each question that does not follow a smallest change of the request "
-            "with which it would; null if none was found",
-            "type": "object",
-            "additionalProperties": {
-                "anyOf": [
-                    {"type": "null"},
-                    {
-                        "type": "array",
-                        "items": {
-                            "type": "object",
-                            "required": ["name", "needed", "text"],
-                            "additionalProperties": False,
-                            "properties": {
-                                "name": {"type": "string"},
-                                "value": {"type": ["string", "number", "boolean", "null"]},
-                                "needed": {"type": "array", "items": {"type": "string"}},
-                                "text": {"type": "string"},
-                            },
-                        },
-                    },
-                ]
-            },
-        },
-    },
+        "probability",
+        "proof",
+        "missing",
+    ),
 }
 
 
@@ -251,14 +249,11 @@ class Decision:
 
     def _fact(self, atom: int) -> str:
         name = self._decider.program.atoms[atom]
-        value = self._value(name)
-        return f"{quote(name)} ({value})" if value else quote(name)
-
-    def _value(self, name: str) -> str:
         condition = self._decider.program.conditions.get(name)
         if condition is None:
-            return ""
-        return value_text(condition.column, self.request.get(condition.column))
+            return quote(name)
+        value = value_text(condition.column, self.request.get(condition.column))
+        return f"{quote(name)} ({value})"
 
     @cached_property
     def proof(self) -> dict[str, Derivation]:
@@ -320,11 +315,9 @@ class Decision:
     def _given_step(self, atom: int) -> ProofStep:
         name = self._decider.program.atoms[atom]
         condition = self._decider.program.conditions.get(name)
-        if condition is None:
-            return ProofStep(name, None, ())
-        return ProofStep(
-            name, None, (), value=(condition.column, self.request.get(condition.column))
-        )
+        column = None if condition is None else condition.column
+        value = None if column is None else (column, self.request.get(column))
+        return ProofStep(name, None, (), value=value)
 
     def _step(self, reasons: Mapping[int, int], atom: int) -> ProofStep:
         decider, rule = self._decider, reasons[atom]
