@@ -17,11 +17,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from latentgamma._text import shortened
-from latentgamma.datalog.clingo_names import PREDICATE, encode_name, encode_predicate
-from latentgamma.datalog.source import Signature
+from latentgamma.datalog.clingo_names import (
+    PREDICATE,
+    decode_name,
+    decode_text,
+    encode_name,
+    encode_predicate,
+)
+from latentgamma.datalog.source import Signature, arguments_of
 from latentgamma.errors import DataError, MissingPackageError
-from latentgamma.program.names import UnreadableName, is_word, read_name
-from latentgamma.program.rule_text import decode_text
+from latentgamma.program.names import is_word, read_quoted
+from latentgamma.program.rule_text import decode_text as decode_bytes
 
 #: The facts of one predicate: a table's path, or one row after another.
 Table: TypeAlias = "str | os.PathLike[str] | Iterable[Sequence[Any]]"
@@ -29,8 +35,6 @@ Table: TypeAlias = "str | os.PathLike[str] | Iterable[Sequence[Any]]"
 _key = re.compile(rf"\s*({PREDICATE})\s*(?:/\s*([0-9]+)|\(([^()]*)\))?\s*").fullmatch
 _whole = re.compile(r"0|-?[1-9][0-9]{0,9}", re.ASCII).fullmatch
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
-# An argument as clingo prints it; a function term counts as one.
-_argument = re.compile(r"""(?:"(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+')|[^,()"']+(?:\([^()]*\))?""")
 _SUFFIXES = (".csv", ".tsv", ".facts", ".parquet")
 
 
@@ -79,20 +83,9 @@ def cells_of(atom: str) -> list[str]:
     >>> cells_of(r'p("a\tb","")')
     ['p', 'a\tb', '']
     """
-    name, bracket, arguments = atom.partition("(")
-    if not bracket:
-        return [atom]
-    found = [argument[0] for argument in _argument.finditer(arguments)]
-    return [name, *(_unquote(cell) for cell in found)]
-
-
-def _unquote(cell: str) -> str:
-    if not cell.startswith('"'):
-        return cell
-    try:
-        return read_name(cell)[0]
-    except UnreadableName:  # it is empty, or not as rules write it
-        return cell[1:-1]
+    name, arguments = arguments_of(encode_name(atom))
+    cells = map(decode_text, arguments)
+    return [decode_name(name), *(read_quoted(c, 0)[0] if c[0] == '"' else c for c in cells)]
 
 
 def _as_text(
@@ -117,16 +110,8 @@ def _as_text(
         for value in row:
             cell = written.get((type(value), value))
             if cell is None:
-                if (
-                    isinstance(value, bool)
-                    or value is None
-                    or value != value  # noqa: PLR0124 - NaN
-                    or (
-                        not isinstance(value, str)
-                        and not hasattr(value, "__index__")
-                        and not isinstance(value, float)
-                    )
-                ):
+                known = isinstance(value, (str, float)) or hasattr(value, "__index__")
+                if not known or isinstance(value, bool) or value != value:  # noqa: PLR0124 - NaN
                     raise DataError(
                         f"{where}: row {number} holds {value!r} ({type(value).__name__}); a value is "
                         "a string or a number"
@@ -169,7 +154,7 @@ def _rows(key: str, table: Table, columns: list[str] | None) -> tuple[str, Itera
         reason = "there is no such file" if isinstance(error, FileNotFoundError) else str(error)
         raise DataError(f"cannot read {path!r}: {reason}") from None
     return path, _csv(
-        decode_text(data, path), "," if lower.endswith(".csv") else "\t", columns, path
+        decode_bytes(data, path), "," if lower.endswith(".csv") else "\t", columns, path
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import cached_property
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -133,7 +134,7 @@ class Condition:
     def _mask(self, column: _Column, rows: slice) -> npt.NDArray[np.bool_]:
         if self.op == "is missing":
             return column.missing[rows]
-        known = (column.texts() if self.is_text else column.numbers())[rows]
+        known = (column.texts if self.is_text else column.numbers)[rows]
         if self.op == "in":
             found = np.zeros(len(known), np.bool_)
             for value in self.value:  # type: ignore[union-attr]
@@ -248,30 +249,24 @@ class _Column:
                 f"the column {name!r} has the type {given.dtype}; give numbers or texts"
             )
         self.any_missing = bool(self.missing.any())
-        self._numbers: npt.NDArray[Any] | None = None
-        self._texts: npt.NDArray[Any] | None = None
 
+    @cached_property
     def numbers(self) -> npt.NDArray[Any]:
-        """Return the values as numbers; what stands for a missing one has no meaning."""
-        if self._numbers is None:
-            kind = self.given.dtype.kind
-            if kind in "iu":
-                self._numbers = self.given
-            else:
-                values = self.given if kind == "f" else self._checked(np.float64, 0.0, text=False)
-                self._numbers = values.astype(np.float64, copy=False)
-        return self._numbers
+        """The values as numbers; what stands for a missing one has no meaning."""
+        kind = self.given.dtype.kind
+        if kind in "iu":
+            return self.given
+        values = self.given if kind == "f" else self._checked(np.float64, 0.0, text=False)
+        return values.astype(np.float64, copy=False)
 
+    @cached_property
     def texts(self) -> npt.NDArray[Any]:
-        """Return the values as texts; what stands for a missing one has no meaning."""
-        if self._texts is None:
-            if self.given.dtype.kind in "UT":
-                self._texts = self.given
-            elif self.given.dtype.kind == "b":
-                self._texts = np.where(self.given, "true", "false")
-            else:
-                self._texts = self._checked(np.object_, "", text=True)
-        return self._texts
+        """The values as texts; what stands for a missing one has no meaning."""
+        if self.given.dtype.kind in "UT":
+            return self.given
+        if self.given.dtype.kind == "b":
+            return np.where(self.given, "true", "false")
+        return self._checked(np.object_, "", text=True)
 
     def _checked(self, dtype: Any, instead: Any, *, text: bool) -> npt.NDArray[Any]:
         """Return the values, all of one kind, or raise the error for the first that is not."""
@@ -335,10 +330,8 @@ def condition_rows(conditions: Iterable[Condition], table: Any) -> npt.NDArray[n
         DataError: if a column is not there, or its values are of the wrong kind.
     """
     found = condition_masks(conditions, table)
-    masks = np.zeros((len(found.conditions), found.rows), np.bool_)
-    for mask, own in zip(masks, found.between(0, found.rows), strict=True):
-        mask[:] = own
-    return masks.T
+    masks = np.array(list(found.between(0, found.rows)), np.bool_)
+    return masks.reshape(len(found.conditions), found.rows).T
 
 
 class ConditionMasks(NamedTuple):
