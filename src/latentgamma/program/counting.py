@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from latentgamma.errors import ProgramError
 from latentgamma.program.names import Count, split_count
-from latentgamma.program.program import Program
+from latentgamma.program.program import Program, RuleRows
 
 _is_auxiliary = re.compile(r"#count\(([0-9]+),([0-9]+),([0-9]+)\)").fullmatch
 
@@ -48,43 +48,26 @@ def compile_counts(program: Program) -> Program:
     counts = {i: c for i, c in counts_of(program).items() if program.rules_per_head[i] == 0}
     if not counts:
         return program
-    index = dict(program.index)
+    rows = RuleRows()
+    rows.extend(program)
     for _, atoms, negated in counts.values():
-        for name in (*atoms, *negated):
-            index.setdefault(name, len(index))
-    heads: list[int] = []
-    bodies: list[list[int]] = []
+        rows.numbers((*atoms, *negated))
     for number, (bound, atoms, negated) in counts.items():
-        literals = [index[name] for name in atoms] + [~index[name] for name in negated]
+        positive: list[tuple[list[str], list[str]]] = [([name], []) for name in atoms]
+        literals = positive + [([], [name]) for name in negated]
         total = len(literals)
-        before: dict[int, int] = {}  # j: the atom for the literals so far
-        for i, literal in enumerate(literals, 1):
-            now: dict[int, int] = {}
+        before: dict[int, str] = {}  # j: the atom for the literals so far
+        for i, (own, denied) in enumerate(literals, 1):
+            now: dict[int, str] = {}
             for j in range(max(1, bound - total + i), min(i, bound) + 1):
                 last = (i, j) == (total, bound)
-                name = f"#count({number},{i},{j})"
-                head = now[j] = number if last else index.setdefault(name, len(index))
+                now[j] = program.atoms[number] if last else f"#count({number},{i},{j})"
                 if j in before:
-                    heads.append(head)
-                    bodies.append([before[j]])
-                if j == 1 or j - 1 in before:
-                    heads.append(head)
-                    rest = [] if j == 1 else [before[j - 1]]
-                    bodies.append(sorted([*rest, literal], key=lambda i: (i < 0, abs(i))))
+                    rows.add([now[j]], [before[j]])
+                rest = [] if j == 1 else [before[j - 1]]
+                rows.add([now[j]], [*rest, *own], denied)
             before = now
-    sizes = np.array([len(body) for body in bodies], np.int64)
-    flat = np.array([i for body in bodies for i in body], np.int32)
-    body_ends = program.body_indptr[-1] + np.cumsum(sizes)
-    head_ends = program.head_indptr[-1] + np.arange(1, len(heads) + 1)
-    labels = (*program.labels, *[None] * len(heads)) if program.labels else ()
-    return Program._from_sorted_rows(
-        tuple(index),
-        np.concatenate((program.body_indptr, body_ends)),
-        np.concatenate((program.body_literals, flat)),
-        np.concatenate((program.head_indptr, head_ends)),
-        np.concatenate((program.head_indices, np.array(heads, np.int32))),
-        labels=labels,
-    )
+    return rows.program()
 
 
 def written_program(program: Program) -> Program:
@@ -98,15 +81,12 @@ def written_program(program: Program) -> Program:
     hidden = auxiliary_atoms(program)
     hidden[[i for i in counts if program.rules_per_head[i] > 0]] = True
     first = program.head_indices[program.head_indptr[:-1]]
-    written = int(
-        np.argmax(np.append(hidden[first], True))
-    )  # the rules before the first of a count
+    # The rules before the first of a count, and below the atoms with names of their own.
+    written = int(np.argmax(np.append(hidden[first], True)))
     body_end, head_end = int(program.body_indptr[written]), int(program.head_indptr[written])
     literals, heads = program.body_literals[:body_end], program.head_indices[:head_end]
     used = np.concatenate((heads, np.where(literals < 0, ~literals, literals)))
-    named = int(
-        np.argmax(np.append(auxiliary_atoms(program), True))
-    )  # those with names of their own
+    named = int(np.argmax(np.append(auxiliary_atoms(program), True)))
     for M in dict.fromkeys((int(used.max(initial=-1)) + 1, named)):
         found = replace(
             program,

@@ -890,7 +890,7 @@ class RuleRows:
         rows = (self.body_ends, self.bodies, self.head_ends, self.heads)
         for row, given in zip(rows, program._arrays(), strict=True):
             row[:] = array(row.typecode, given.tobytes())
-        self.labels = [None] * program.R
+        self.labels = list(program.labels) or [None] * program.R
 
     def program(self) -> Program:
         """Return the program of these rules.
