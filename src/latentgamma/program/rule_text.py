@@ -240,48 +240,6 @@ _blanks = re.compile(r"[ \t\n]*+").match
 _symbol = re.compile(r"\w++|:-|<-|=>|->|.").match
 
 
-def explain_error(
-    text: str,
-    at: int,
-    expected: Expected,
-    path: str,
-    *,
-    sign: str = "",
-    token_end: int | None = None,
-) -> ParseError:
-    """Return the error for what stands at or after this place instead of what was expected.
-
-    Args:
-        text: the whole text.
-        at: where it stands, blanks aside.
-        expected: what was expected there.
-        path: what the error calls the text.
-        sign: the comma, arrow or directive after which an atom was expected.
-        token_end: where the token before ends, if a comment is between.
-    """
-    token_end = at if token_end is None else token_end
-    blanks = _blanks(text, at)
-    start = blanks.end() if blanks else at
-    for places, matches, problem in _CONSTRUCTS:
-        if expected in places and (match := matches(text, start)):
-            found = f"'{shortened(match[0])}'"
-            return error_at(text, start, problem.format(found=found), path)
-    description = _DESCRIPTIONS[expected]
-    if expected == "term" and text[:start].rstrip(" \t\n")[-1:] not in {"(", ","}:
-        description = "',' or ')' in a term"
-    elif expected in {"head", "derived", "condition"}:
-        description += f" after {sign!r}"
-    if start == len(text):
-        if expected in {"heads", "body", "end"}:
-            description = "'.' at the end of a rule"
-        hint = "; to read a file, use lg.load" if _PATH.fullmatch(text) else ""
-        return error_at(text, token_end, f"expected {description} but the text ends{hint}", path)
-    problem = f"expected {description} but found {_describe_symbol(text, start)}"
-    if expected in {"heads", "body"} and "\n" in text[token_end:start]:
-        problem += "; is the '.' of the rule before it missing?"
-    return error_at(text, start, problem, path)
-
-
 def _describe_symbol(text: str, at: int) -> str:
     """Return the word or sign at this place, as an error shows it."""
     match = _symbol(text, at)
@@ -444,14 +402,7 @@ class _RuleReader:
             if not (methods[token.lastindex](token) or self.read_condition()):
                 break
         if self.last or self.at < len(self.text):
-            raise explain_error(
-                self.text,
-                self.at,
-                self.expected(),
-                self.path,
-                sign=self.sign,
-                token_end=self.token_end,
-            )
+            raise self.unexpected(self.at, self.expected(), self.token_end)
         if self.label is not None:
             raise misplaced_label(self.text, self.label_start, self.path)
         program = self.rows.program()
@@ -471,7 +422,7 @@ class _RuleReader:
             return self.add_atom(name, token.start(_CAREFUL), end)
         if problem:
             raise error_at(self.text, at, problem, self.path)
-        raise explain_error(self.text, at, "term", self.path)
+        raise self.unexpected(at, "term", at)
 
     def add_atom(self, name: str, start: int, end: int) -> bool:
         if self.last == _ATOM:
@@ -632,6 +583,35 @@ class _RuleReader:
         if self.last == _REVERSED:
             return "derived"
         return "condition" if self.arrow == _ARROW else "head"
+
+    def unexpected(self, at: int, expected: Expected, token_end: int) -> ParseError:
+        """Return the error for what stands at or after this place instead of what was expected.
+
+        The token before it ends at `token_end`: a comment may be between.
+        """
+        text, path = self.text, self.path
+        blanks = _blanks(text, at)
+        start = blanks.end() if blanks else at
+        for places, matches, problem in _CONSTRUCTS:
+            if expected in places and (match := matches(text, start)):
+                found = f"'{shortened(match[0])}'"
+                return error_at(text, start, problem.format(found=found), path)
+        description = _DESCRIPTIONS[expected]
+        if expected == "term" and text[:start].rstrip(" \t\n")[-1:] not in {"(", ","}:
+            description = "',' or ')' in a term"
+        elif expected in {"head", "derived", "condition"}:
+            description += f" after {self.sign!r}"
+        if start == len(text):
+            if expected in {"heads", "body", "end"}:
+                description = "'.' at the end of a rule"
+            hint = "; to read a file, use lg.load" if _PATH.fullmatch(text) else ""
+            return error_at(
+                text, token_end, f"expected {description} but the text ends{hint}", path
+            )
+        problem = f"expected {description} but found {_describe_symbol(text, start)}"
+        if expected in {"heads", "body"} and "\n" in text[token_end:start]:
+            problem += "; is the '.' of the rule before it missing?"
+        return error_at(text, start, problem, path)
 
 
 def misplaced_label(text: str, start: int, path: str) -> ParseError:
