@@ -133,12 +133,18 @@ def run_clingo(
         complete: keep the bodies of rules whose heads are true whatever the open facts are.
         small: how many ground rules may be made in this process before a child takes over.
     """
+    request: dict[str, Any] = {
+        "texts": list(texts),
+        "max_rules": max_rules,
+        "max_seconds": max_seconds,
+        "complete": complete,
+    }
     output = None
     if small or not sys.executable:
         here = min(max_rules, small) if sys.executable else max_rules
-        output = ground_here(texts, max_rules=here, max_seconds=max_seconds, complete=complete)
+        output = ground_here(**{**request, "max_rules": here})
     if output is None or (output.stopped == "rules" and len(output.heads) < max_rules):
-        output = _ground_in_child(texts, max_rules, max_seconds, complete)
+        output = _ground_in_child(request)
     if output.failed:
         raise ProgramError(output.failed)
     if output.stopped:
@@ -148,45 +154,29 @@ def run_clingo(
     return output
 
 
-def _ground_in_child(
-    texts: Sequence[str], max_rules: int, max_seconds: float, complete: bool
-) -> Output:
-    """Return what a child process makes of the texts. It is ended at the limit, and on Ctrl-C."""
+def _ground_in_child(request: dict[str, Any]) -> Output:
+    """Return what a child process makes of the request. It is ended at the limit, and on Ctrl-C."""
     start = (
         f"import sys, runpy; sys.path[:] = {sys.path!r}; "
         f"runpy.run_path({str(Path(clingo_run.__file__))!r}, run_name='__main__')"
     )
-    request = {
-        "texts": list(texts),
-        "max_rules": max_rules,
-        "max_seconds": max_seconds,
-        "complete": complete,
-    }
-    child = subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", start],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
     try:
-        data, said = child.communicate(
-            pickle.dumps(request), timeout=min(max_seconds, _LONGEST_WAIT) + _GRACE
+        child = subprocess.run(
+            [sys.executable, "-I", "-S", "-c", start],
+            input=pickle.dumps(request),
+            capture_output=True,
+            timeout=min(request["max_seconds"], _LONGEST_WAIT) + _GRACE,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         return Output(stopped="seconds")
-    finally:
-        child.kill()
-        child.wait()
-        for stream in (child.stdin, child.stdout, child.stderr):
-            if stream is not None:
-                stream.close()
     if child.returncode == -signal.SIGFPE:
         raise DivisionCrash(
             "a division here is 2147483648, which does not fit in 32 bits: -2147483648 divided by -1"
         )
     if child.returncode:
-        raise ProgramError(_crash(child.returncode, said.decode(errors="replace")))
-    return Output(**pickle.loads(data))
+        raise ProgramError(_crash(child.returncode, child.stderr.decode(errors="replace")))
+    return Output(**pickle.loads(child.stdout))
 
 
 def _crash(status: int, said: str) -> str:
