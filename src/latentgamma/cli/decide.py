@@ -6,9 +6,9 @@ import argparse
 import json
 import socket
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from typing import Any, TextIO
+from typing import Any
 
 import latentgamma as lg
 from latentgamma._atomic_write import atomic_write
@@ -19,8 +19,8 @@ from latentgamma.cli.console import Screen, print_message, write_output
 from latentgamma.decide.requests import count_requests, read_requests
 from latentgamma.errors import DataError
 
-# Lines that are written together, and errors that are printed.
-_LINES, _MOST_ERRORS = 1000, 20
+# Errors that are printed.
+_MOST_ERRORS = 20
 # Connections that the service keeps open; more are refused.
 _CONNECTIONS = 200
 
@@ -32,8 +32,7 @@ def decide(args: argparse.Namespace) -> int:
     requests = read_requests(decider, args.requests, id_column=args.id)
     bad, yes = 0, Counter[str]()
     total = count_requests(args.requests)
-    with _output(args.output) as file, ProgressBar() as bar:
-        lines: list[str] = []
+    with _writer(args.output) as write, ProgressBar() as bar:
         values: dict[str, Any]
         number = -1  # as rows of a table are counted in Python, from 0
         for number, request in enumerate(requests):
@@ -53,11 +52,8 @@ def decide(args: argparse.Namespace) -> int:
             else:
                 values |= decision.to_dict(proof=args.proof, missing=args.missing)
                 yes.update(name for name, answer in decision.answers.items() if answer)
-            lines.append(f"{json.dumps(values)}\n")
-            if len(lines) == _LINES:
-                _write(file, lines)
-                bar("requests", number + 1, total)
-        _write(file, lines)
+            write(f"{json.dumps(values)}\n")
+            bar("requests", number + 1, total)
     if args.json and args.output:
         Screen().json({"requests": number + 1, "bad": bad, "output": args.output})
     elif args.output:
@@ -115,18 +111,10 @@ def _decider(args: argparse.Namespace) -> lg.Decider:
 
 
 @contextmanager
-def _output(path: str | None) -> Iterator[TextIO | None]:
+def _writer(path: str | None) -> Iterator[Callable[[str], object]]:
+    """Yield the function that writes a line to a file, or to the standard output."""
     if path is None:
-        yield None
+        yield write_output
         return
     with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
-        yield file
-
-
-def _write(file: TextIO | None, lines: list[str]) -> None:
-    text = "".join(lines)
-    lines.clear()
-    if file is None:
-        write_output(text)
-    else:
-        file.write(text)
+        yield file.write
