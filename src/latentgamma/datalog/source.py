@@ -628,25 +628,18 @@ def _values(source: Source, definitions: Sequence[Any]) -> dict[str, Any]:
 
     if not definitions:
         return {}
-    asked = [f"__value({n},{node.name})." for n, node in enumerate(definitions)]
     control = clingo.Control(logger=lambda *_: None)
     try:
-        control.add("base", [], "\n".join((*map(str, definitions), *asked)))
-        control.ground([("base", [])])
+        control.add("base", [], "\n".join(map(str, definitions)))
+        found = {node.name: control.get_const(node.name) for node in definitions}
     except RuntimeError:  # clingo says why when it grounds the whole text
         return {}
-    found = {}
-    for atom in control.symbolic_atoms:
-        number, value = atom.symbol.arguments
-        found[number.number] = value
-    constants = {}
-    for n, node in enumerate(definitions):
-        if n not in found:
+    for node in definitions:
+        if found[node.name] is None:
             raise source.error_of(
                 node, f"'{node.value}' has no value; define all names in it by '#const'"
             )
-        constants[node.name] = found[n]
-    return constants
+    return found
 
 
 def signatures(names: Iterable[str] | str) -> list[Signature]:
