@@ -25,7 +25,6 @@ from latentgamma._text import listing
 from latentgamma.decide.columns import Column, column_reader, fact_column, fact_value
 from latentgamma.decide.requests import PlacedRequest, check_columns, read_requests
 from latentgamma.errors import DataError, ProgramError
-from latentgamma.logic.planes import pack, unpack
 from latentgamma.logic.proof import (
     Absent,
     Derivation,
@@ -39,6 +38,7 @@ from latentgamma.program.conditions import (
     column_value,
     condition_masks,
     is_missing,
+    row_count,
     value_text,
 )
 from latentgamma.program.counting import counts_of
@@ -58,8 +58,6 @@ _MOST_KEPT = 10_000
 _MOST_BITS = 10**9
 # Facts with probabilities, over all of whose worlds the questions are summed.
 _MOST_UNCERTAIN = 20
-# Rows whose conditions are evaluated together, a multiple of 64: their values stay in the cache.
-_CHUNK = 1 << 15
 
 
 def _record(properties: dict[str, Any], *optional: str) -> dict[str, Any]:
@@ -813,20 +811,18 @@ class Decider:
         chance = np.ones(len(worlds))
         given = _bits(decision._given, program.M)
         planes: dict[int, npt.NDArray[np.uint64]] = {
-            i: pack(np.ones((len(worlds), 1), np.bool_))[0] for i in np.flatnonzero(given).tolist()
+            i: _packed(np.ones(len(worlds), np.bool_)) for i in np.flatnonzero(given).tolist()
         }
         for n, (name, p) in enumerate(soft.items()):
             true = (worlds >> n & 1).astype(np.bool_)
             chance *= np.where(true, p, 1 - p)
-            planes[program.index[name]] = pack(true[:, None])[0]
+            planes[program.index[name]] = _packed(true)
         _close_planes(self, planes, len(worlds))
         zero = np.zeros(-(-len(worlds) // 64), np.uint64)
         return {
             name: min(
                 1.0,
-                float(
-                    chance @ unpack(planes.get(program.index[name], zero)[None], len(worlds))[:, 0]
-                ),
+                float(chance @ _unpacked(planes.get(program.index[name], zero), len(worlds))),
             )
             for name in self.questions
         }
@@ -1089,28 +1085,19 @@ class Decisions:
             if isinstance(table[name], (str, bytes)) or not hasattr(table[name], "__len__"):
                 raise DataError(f"the column {name!r} is {table[name]!r}, not a list of values")
         self._facts = [name for name in decider.facts if name in names]
-        relevant = decider._relevant
-        wanted = [
-            (name, condition)
+        wanted = {
+            program.index[name]: condition
             for name, condition in program.conditions.items()
-            if relevant >> program.index[name] & 1
-        ]
-        masks = condition_masks([c for _, c in wanted], table)
-        self._rows = N = masks.rows
-        planes = np.zeros((len(wanted), -(-N // 64) * 8), np.uint8)
-        for start in range(0, N, _CHUNK):
-            for plane, mask in zip(planes, masks.between(start, start + _CHUNK), strict=True):
-                packed = np.packbits(mask, bitorder="little")
-                plane[start // 8 : start // 8 + len(packed)] = packed
-        self._planes: dict[int, npt.NDArray[np.uint64]] = {
-            program.index[name]: plane.view(np.uint64)
-            for (name, _), plane in zip(wanted, planes, strict=True)
+            if decider._relevant >> program.index[name] & 1
         }
+        self._rows = N = row_count(table)
+        masks = condition_masks(wanted.values(), table)
+        self._planes = dict(zip(wanted, map(_packed, masks), strict=True))
         for name in self._facts:
             mask = fact_column(name, table[name])
             if len(mask) != N:
                 raise DataError(f"the column {name!r} has {len(mask)} rows, but the first has {N}")
-            self._planes[program.index[name]] = pack(mask[:, None])[0]
+            self._planes[program.index[name]] = _packed(mask)
         self._fired = _close_planes(decider, self._planes, N)
         self.answers = {name: self._column(program.index[name]) for name in decider.questions}
         self.violated = {
@@ -1125,7 +1112,7 @@ class Decisions:
         return np.zeros(-(-self._rows // 64), np.uint64) if plane is None else plane
 
     def _column(self, atom: int) -> npt.NDArray[np.bool_]:
-        return unpack(self._plane(atom)[None], self._rows)[:, 0]
+        return _unpacked(self._plane(atom), self._rows)
 
     @cached_property
     def rules(self) -> list[tuple[str, ...]]:
@@ -1147,7 +1134,7 @@ class Decisions:
         shown = [(rule, rows) for rule, rows in used if names[rule]]
         if not shown:
             return [()] * self._rows
-        table = unpack(np.stack([rows for _, rows in shown]), self._rows)
+        table = np.stack([_unpacked(rows, self._rows) for _, rows in shown], axis=1)
         packed = np.packbits(table, axis=1)
         _, first, inverse = np.unique(
             packed.view(f"V{packed.shape[1]}").ravel(), return_index=True, return_inverse=True
@@ -1234,3 +1221,12 @@ def _column_names(table: Any) -> set[str]:
 def _cell(column: Any, row: int) -> Any:
     value = column.iloc[row] if hasattr(column, "iloc") else column[row]
     return value.as_py() if hasattr(value, "as_py") else value
+
+
+def _packed(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint64]:
+    octets = np.packbits(mask, bitorder="little")
+    return np.pad(octets, (0, -len(octets) % 8)).view(np.uint64)
+
+
+def _unpacked(plane: npt.NDArray[np.uint64], rows: int) -> npt.NDArray[np.bool_]:
+    return np.unpackbits(plane.view(np.uint8), bitorder="little", count=rows).view(np.bool_)

@@ -10,7 +10,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import cached_property
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -129,19 +129,19 @@ class Condition:
         Raises:
             DataError: as `holds`; the message names the row.
         """
-        return self._mask(_Column(self.column, values), slice(None))
+        return self._mask(_Column(self.column, values))
 
-    def _mask(self, column: _Column, rows: slice) -> npt.NDArray[np.bool_]:
+    def _mask(self, column: _Column) -> npt.NDArray[np.bool_]:
         if self.op == "is missing":
-            return column.missing[rows]
-        known = (column.texts if self.is_text else column.numbers)[rows]
+            return column.missing
+        known = column.texts if self.is_text else column.numbers
         if self.op == "in":
             found = np.zeros(len(known), np.bool_)
             for value in self.value:  # type: ignore[union-attr]
                 found |= known == value
         else:
             found = np.asarray(COMPARE[self.op](known, self.value), np.bool_)
-        return found & ~column.missing[rows] if column.any_missing else found
+        return found & ~column.missing if column.any_missing else found
 
 
 def _constant(value: Any) -> Constant:
@@ -329,40 +329,32 @@ def condition_rows(conditions: Iterable[Condition], table: Any) -> npt.NDArray[n
     Raises:
         DataError: if a column is not there, or its values are of the wrong kind.
     """
-    found = condition_masks(conditions, table)
-    masks = np.array(list(found.between(0, found.rows)), np.bool_)
-    return masks.reshape(len(found.conditions), found.rows).T
+    masks = list(condition_masks(conditions, table))
+    return np.array(masks, np.bool_).reshape(len(masks), row_count(table)).T
 
 
-class ConditionMasks(NamedTuple):
-    """Conditions, and the columns of a table that they compare, for any part of its rows."""
-
-    conditions: list[Condition]
-    columns: dict[str, _Column]
-    rows: int
-
-    def between(self, start: int, stop: int) -> Iterator[npt.NDArray[np.bool_]]:
-        """Yield for each condition which of these rows meet it."""
-        for condition in self.conditions:
-            yield condition._mask(self.columns[condition.column], slice(start, stop))
+def row_count(table: Any) -> int:
+    """Return the number of rows of a table."""
+    return len(next(iter(table.values()), ()) if isinstance(table, Mapping) else table)
 
 
-def condition_masks(conditions: Iterable[Condition], table: Any) -> ConditionMasks:
-    """Return the conditions on a table, to be evaluated on parts of its rows.
+def condition_masks(conditions: Iterable[Condition], table: Any) -> Iterator[npt.NDArray[np.bool_]]:
+    """Yield for each condition which rows of a table meet it. Shape (N,).
 
     Raises:
         DataError: if a column is not there, or has another length.
     """
-    wanted = list(conditions)
+    rows = row_count(table)
     columns: dict[str, _Column] = {}
-    rows = len(next(iter(table.values()), ())) if isinstance(table, Mapping) else len(table)
-    for name in dict.fromkeys(condition.column for condition in wanted):
-        columns[name] = _Column(name, _column_of(table, name))
-        if len(columns[name].given) != rows:
-            raise DataError(
-                f"the column {name!r} has {len(columns[name].given)} rows, but the first has {rows}"
-            )
-    return ConditionMasks(wanted, columns, rows)
+    for condition in conditions:
+        name = condition.column
+        if name not in columns:
+            columns[name] = _Column(name, _column_of(table, name))
+            if len(columns[name].given) != rows:
+                raise DataError(
+                    f"the column {name!r} has {len(columns[name].given)} rows, but the first has {rows}"
+                )
+        yield condition._mask(columns[name])
 
 
 def _column_of(table: Any, name: str) -> Any:
