@@ -70,17 +70,11 @@ class Csr(NamedTuple):
 
     def transpose(self, count: int) -> Csr:
         """Return the rows that each of `count` indices occurs in, rising."""
-        indptr, indices = self
-        if not worth_compiling(len(indices)):
-            order = np.argsort(indices, kind="stable")
-            inverse = self.owner.astype(np.int32)[order]
-            ends = np.concatenate(([0], np.cumsum(np.bincount(indices, minlength=count))))
-            return Csr(ends.astype(np.int32), inverse)
-        narrow = len(indices) <= np.iinfo(np.int32).max
-        ends = np.zeros(count + 2, np.int32 if narrow else np.int64)
-        inverse = np.empty(len(indices), np.int32)
-        compile_loop(invert)(indptr, indices, ends, inverse)
-        return Csr(ends[:-1], inverse)
+        keys = self.indices.astype(np.int64) << 32 | self.owner
+        keys.sort()
+        ends = np.concatenate(([0], np.cumsum(np.bincount(self.indices, minlength=count))))
+        narrow = len(keys) <= np.iinfo(np.int32).max
+        return Csr(ends.astype(np.int32) if narrow else ends, keys.astype(np.int32))
 
 
 T = TypeVar("T")
@@ -179,22 +173,6 @@ def strong_components(uses: Csr, heads: Csr) -> tuple[npt.NDArray[np.int32], npt
 
 
 # ---- Loops
-
-
-def invert(offsets: Cells, members: Cells, ends: Cells, rows: Cells) -> None:
-    """Fill `rows` with the rows each member occurs in, rising; `ends[:-1]` become its offsets.
-
-    `ends` comes as zeros, one for each member and two more.
-    """
-    for member in members:
-        ends[member + 2] += 1
-    for member in range(len(ends) - 2):
-        ends[member + 2] += ends[member + 1]
-    for row in range(len(offsets) - 1):
-        for p in range(offsets[row], offsets[row + 1]):
-            member = members[p]
-            rows[ends[member + 1]] = row
-            ends[member + 1] += 1
 
 
 def find_components(
@@ -387,8 +365,7 @@ def _not_stratified(
 ) -> NotStratifiedError:
     """Return the error that shows how the head of a rule depends on a literal of its body."""
     goal, denied = int(heads[np.searchsorted(ends, at, "right") - 1]), ~int(literals[at])
-    order = np.argsort(heads, kind="stable")
-    starts = np.searchsorted(heads[order], np.arange(len(atoms) + 1))
+    starts, order = Csr(np.arange(len(heads) + 1), heads).transpose(len(atoms))
     # From the denied atom down to the head, by a shortest way.
     before: dict[int, tuple[int, bool]] = {denied: (-1, False)}
     queue = deque([denied])
