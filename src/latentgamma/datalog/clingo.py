@@ -343,8 +343,4 @@ def _first_seen(
     sequence[at + ends - sizes] = heads
     sequence[np.arange(len(bodies)) + np.repeat(at, sizes) + 1] = np.abs(bodies)
     sequence[len(heads) + len(bodies) :] = others
-    first = np.full(int(sequence.max(initial=0)) + 1, -1, np.int64)
-    first[sequence[::-1]] = np.arange(len(sequence))[::-1]  # the earliest is written last
-    seen = np.flatnonzero(first >= 0)
-    order: npt.NDArray[np.int32] = seen[np.argsort(first[seen])].astype(np.int32)
-    return order
+    return np.array(list(dict.fromkeys(sequence.tolist())), np.int32)

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from latentgamma.program.compilation import Cells, compile_loop, worth_compiling
+from latentgamma.program.graph import stated_facts
 from latentgamma.program.program import Program
 
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -37,11 +38,9 @@ def most_likely_answers(program: Program, logits: Floats) -> npt.NDArray[np.bool
         logits: (rows, labels), without NaN.
     """
     L = program.M
-    heads_per_rule = np.diff(program.head_indptr)
-    sizes = np.diff(program.body_indptr)
-    facts = program.head_indices[np.repeat(sizes == 0, heads_per_rule)]
-    parent = program.head_indices[np.repeat(sizes == 1, heads_per_rule)]
-    child = np.repeat(program.body_indices, heads_per_rule[sizes == 1])
+    with_body = program.body_sizes == 1
+    parent = program.head_indices[np.repeat(with_body, program.head_sizes)]
+    child = np.repeat(program.body_indices, program.head_sizes[with_body])
     order = np.argsort(child, kind="stable")
     child, parent = child[order], parent[order]
     up_ptr = np.searchsorted(child, np.arange(L + 1))
@@ -49,7 +48,7 @@ def most_likely_answers(program: Program, logits: Floats) -> npt.NDArray[np.bool
     down_ptr = np.searchsorted(parent[by_parent], np.arange(L + 1))
     h = np.clip(logits, -_LARGEST, _LARGEST)
     forced = np.zeros(L, np.bool_)
-    forced[facts] = True
+    forced[stated_facts(program)] = True
     supply = np.where(forced, np.inf, np.maximum(h, 0.0))
     demand = np.where(forced, 0.0, np.maximum(-h, 0.0))
     out = np.zeros(h.shape, np.bool_)
