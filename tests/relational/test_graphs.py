@@ -261,9 +261,7 @@ def test_the_overlap_of_rules_is_estimated() -> None:
     for i, j in itertools.combinations(range(len(sets)), 2):
         exact = len(np.intersect1d(sets[i], sets[j])) / len(np.union1d(sets[i], sets[j]))
         assert shared[i, j] == pytest.approx(exact, abs=0.12)
-    labels = np.empty(len(sets), np.int64)
-    graph_loops.cluster(shared, 0.8, labels)
-    assert labels.tolist() == [0, 1, 2, 3, 1]
+    assert graphs.components(shared >= 0.8).tolist() == [0, 1, 2, 3, 1]
 
 
 def planted_graph(seed: int, people: int = 300, noise: int = 600):

@@ -24,14 +24,20 @@ class Links(NamedTuple):
 
     Entity e has the groups `entity_ptr[e]` to `entity_ptr[e + 1]`, group g the step `group_step[g]` and
     the targets `targets[group_ptr[g]:group_ptr[g + 1]]`, rising. `reverse[i]` is the group of the
-    reversed edge i.
+    reversed edge i. The last three are memory of the loops: two marks and a place for each entity, and a
+    count for each group, which is 0 between calls.
     """
 
+    steps: int
     entity_ptr: Any
+    group_owner: Any
     group_step: Any
     group_ptr: Any
     targets: Any
     reverse: Any
+    marks: Any
+    found: Any
+    counts: Any
 
 
 @compile_loop
@@ -65,9 +71,16 @@ def find_group(links: Cells, entity: int, step: int) -> int:
 
 
 @compile_loop
-def reach(
-    links: Cells, body: Cells, start: int, marks: Cells, token: int, found: Cells, most: int
-) -> tuple[int, int]:
+def sign(values: Cells, signature: Cells) -> None:
+    """Fill the signature of a set of numbers."""
+    for value in values:
+        bits = mix(value)
+        bin_ = np.int64(bits % np.uint64(BINS))
+        signature[bin_] = min(signature[bin_], np.uint32(bits >> np.uint64(32)))
+
+
+@compile_loop
+def reach(links: Cells, body: Cells, start: int, token: int, most: int) -> tuple[int, int]:
     """Fill `found` with the ends of the body's paths from an entity.
 
     The entities between both ends are distinct, and none of them is an end; both ends may be the
@@ -76,6 +89,7 @@ def reach(
     `most` if the walk was cut short.
     """
     length = len(body)
+    marks, found = links.marks, links.found
     nodes = np.empty(length + 1, np.int64)
     at = np.empty(length, np.int64)
     end = np.empty(length, np.int64)
@@ -124,9 +138,7 @@ def count_path(
     links: Cells,
     body: Cells,
     sources: Cells,
-    marks: Cells,
     token: int,
-    found: Cells,
     most: int,
     support: Cells,
     partial: Cells,
@@ -140,18 +152,14 @@ def count_path(
     """
     pairs = work = done = 0
     cut = False
-    size = marks.shape[1]
     for source in sources:
         if work >= most:
             break
-        count, edges = reach(links, body, source, marks, token + done, found, most)
+        count, edges = reach(links, body, source, token + done, most)
         work += edges
         cut = cut or edges > most
         pairs += count
-        for i in range(count):
-            bits = mix(np.int64(source) * size + found[i])
-            bin_ = np.int64(bits % np.uint64(BINS))
-            signature[bin_] = min(signature[bin_], np.uint32(bits >> np.uint64(32)))
+        sign(source * len(links.found) + links.found[:count], signature)
         if count:
             for group in range(links.entity_ptr[source], links.entity_ptr[source + 1]):
                 step = links.group_step[group]
@@ -160,7 +168,7 @@ def count_path(
                 partial[step // 2] += count
                 work += links.group_ptr[group + 1] - links.group_ptr[group]
                 for i in range(links.group_ptr[group], links.group_ptr[group + 1]):
-                    support[step // 2] += marks[0, links.targets[i]] == token + done
+                    support[step // 2] += links.marks[0, links.targets[i]] == token + done
         done += 1
     return pairs, done, work, cut
 
@@ -171,16 +179,14 @@ def find_paths(
     length: int,
     heads: Cells,
     tails: Cells,
-    steps: int,
     seed: int,
     each: int,
     most: int,
-    marks: Cells,
     token: int,
     codes: Cells,
     owners: Cells,
 ) -> tuple[int, int, int, bool]:
-    """List the bodies of `length` steps that lead from heads to tails, as numbers to the base `steps`.
+    """List the bodies of `length` steps that lead from heads to tails, as numbers to the base `links.steps`.
 
     At most `each` edges are visited for one triple; the first `length - 3` steps are drawn at random.
     Returns the triples that were looked at, the rows that were filled, the edges visited, and whether
@@ -197,7 +203,7 @@ def find_paths(
         for i in range(
             links.group_ptr[links.entity_ptr[y]], links.group_ptr[links.entity_ptr[y + 1]]
         ):
-            marks[0, links.targets[i]] = token
+            links.marks[0, links.targets[i]] = token
         spent = depth = 0
         emitted = rows
         nodes[0] = heads[first]
@@ -235,12 +241,13 @@ def find_paths(
                 fresh = fresh and nodes[i] != node
             if not fresh:
                 continue
-            code = codes_so_far[depth] * steps + (links.group_step[links.reverse[edge]] ^ 1)
+            code = codes_so_far[depth] * links.steps + (links.group_step[links.reverse[edge]] ^ 1)
             if depth == length - 2:
                 fresh = False
-                if marks[0, node] == token:
+                if links.marks[0, node] == token:
+                    code *= links.steps
                     rows += list_ends(
-                        links, node, y, code * steps, codes, owners, rows, emitted + each, first
+                        links, node, y, code, codes, owners, rows, emitted + each, first
                     )
                 continue
             depth += 1
@@ -276,15 +283,16 @@ def list_ends(
 
 @compile_loop
 def find_ends(
-    links: Cells, members: Cells, own_step: int, own: int, each: int, codes: Cells, owners: Cells
+    links: Cells, members: Cells, head: int, each: int, codes: Cells, owners: Cells
 ) -> tuple[int, int]:
-    """List the bodies of two steps from entities to constants.
+    """List the bodies of two steps from entities of the group `head` to constants.
 
     A body is the number of its first step times the groups, plus the group of its constant and last step.
-    `own_step` to the entity `own` is the head. At most `each` edges are visited for an entity. Returns the
+    At most `each` edges are visited for an entity. Returns the
     rows that were filled, and the edges visited.
     """
     groups = len(links.group_step)
+    own_step, own = links.group_step[head] ^ 1, links.group_owner[head]
     rows = work = 0
     for place in range(len(members)):
         start = members[place]
@@ -331,13 +339,12 @@ def gains(links: Cells, bodies: Cells, hits: Cells, scale: float, values: Cells)
 
 
 @compile_loop
-def gather(
-    links: Cells, group: int, owner: int, back: int, marks: Cells, token: int, found: Cells
-) -> tuple[int, int, int]:
-    """List the entities two steps away from `owner`: an edge of its group, then a step `back`.
+def gather(links: Cells, group: int, back: int, token: int) -> tuple[int, int, int]:
+    """Fill `found` with the entities two steps away from an owner: an edge of its group, then `back`.
 
     Returns how many there are, how many entities are in between, and the edges visited.
     """
+    owner = links.group_owner[group]
     count = between = work = 0
     for i in range(links.group_ptr[group], links.group_ptr[group + 1]):
         middle = links.targets[i]
@@ -350,34 +357,40 @@ def gather(
         for j in range(first, last):
             node = links.targets[j]
             work += 1
-            if node not in (np.int64(middle), np.int64(owner)) and marks[0, node] != token:
-                marks[0, node] = token
-                found[count] = node
+            if node not in (np.int64(middle), owner) and links.marks[0, node] != token:
+                links.marks[0, node] = token
+                links.found[count] = node
                 count += 1
     return count, between, work
 
 
 @compile_loop
-def count_heads(
+def list_heads(
     links: Cells,
-    entities: Cells,
+    members: Cells,
     own_step: int,
     own_group: int,
-    counts: Cells,
-    touched: Cells,
-    having: Cells,
-    marks: Cells,
     token: int,
+    least: int,
+    confident: float,
+    shrink: float,
+    general: Cells,
+    first: bool,
+    listed: Cells,
 ) -> tuple[int, int]:
-    """Count the edges of entities by the group of the reversed edge: the heads of a body with a constant.
+    """List the heads with constants of a body whose support and confidence suffice.
 
-    Edges of `own_step` and of `own_group` (or -1) are left out, and edges from an entity to itself.
-    Returns how many groups were touched, and the edges visited. `having` gets the entities that have
-    each step; the entities are marked.
+    A head is the group of the reverse of an edge of the body's members. Edges of `own_step` and of
+    `own_group` (or -1) are left out, and edges from an entity to itself. `general` has the confidences of a
+    more general rule, which a rule has to exceed; they are filled in if this is the `first`, most general
+    one. `listed` gets the head, the support, the instances, and those of them that have the head's
+    relation. Returns how many heads are listed, and the edges visited.
     """
-    size = work = 0
-    for entity in entities:
-        marks[0, entity] = token
+    having = np.zeros(links.steps, np.int64)  # the members that have each step
+    counts = links.counts
+    size = work = row = 0
+    for entity in members:
+        links.marks[0, entity] = token
         for group in range(links.entity_ptr[entity], links.entity_ptr[entity + 1]):
             step = links.group_step[group]
             having[step] += 1
@@ -389,66 +402,29 @@ def count_heads(
                 if head == own_group or links.targets[i] == entity:
                     continue
                 if counts[head] == 0:
-                    touched[size] = head
+                    listed[0, size] = head
                     size += 1
                 counts[head] += 1
-    return size, work
-
-
-@compile_loop
-def list_heads(
-    links: Cells,
-    owners: Cells,
-    counts: Cells,
-    touched: Cells,
-    size: int,
-    having: Cells,
-    marks: Cells,
-    token: int,
-    members: int,
-    least: int,
-    confident: float,
-    shrink: float,
-    general: Cells,
-    first: bool,
-    heads: Cells,
-    columns: Cells,
-) -> int:
-    """List the heads whose support and confidence suffice, and clear the counts.
-
-    The members of the body have the token as their mark. `general` has the confidences of a more general
-    rule, which a rule has to exceed; they are filled in if this is the `first`, most general one.
-    `columns` gets the support, the instances, and those of them that have the head's relation.
-    """
-    row = 0
     for i in range(size):
-        head = touched[i]
+        head = listed[0, i]
         count = counts[head]
         counts[head] = 0
         # The constant of the head is not an instance.
         step = links.group_step[head] ^ 1
-        own = marks[0, owners[head]] == token
-        instances = members - own
+        own = links.marks[0, links.group_owner[head]] == token
+        instances = len(members) - own
         value = count / (instances + shrink)
         better = first or value > general[head]
         if first:
             general[head] = value
         if count >= least and count >= confident * instances and better:
-            heads[row] = head
-            columns[0, row] = count
-            columns[1, row] = instances
-            columns[2, row] = having[step] - (own and find_group(links, owners[head], step) >= 0)
+            listed[0, row] = head
+            listed[1, row] = count
+            listed[2, row] = instances
+            found = find_group(links, links.group_owner[head], step)
+            listed[3, row] = having[step] - (own and found >= 0)
             row += 1
-    return row
-
-
-@compile_loop
-def sign(entities: Cells, signature: Cells) -> None:
-    """Fill the signature of a set of entities."""
-    for entity in entities:
-        bits = mix(entity)
-        bin_ = np.int64(bits % np.uint64(BINS))
-        signature[bin_] = min(signature[bin_], np.uint32(bits >> np.uint64(32)))
+    return row, work
 
 
 @compile_loop
@@ -465,38 +441,8 @@ def overlaps(signatures: Cells, shared: Cells) -> None:
 
 
 @compile_loop
-def cluster(shared: Cells, threshold: float, labels: Cells) -> None:
-    """Label the connected components of the rules that overlap at least this much."""
-    size = len(shared)
-    stack = np.empty(size, np.int64)
-    labels[:] = -1
-    for start in range(size):
-        if labels[start] >= 0:
-            continue
-        labels[start] = start
-        stack[0], top = start, 1
-        while top:
-            top -= 1
-            one = stack[top]
-            for other in range(size):
-                if labels[other] < 0 and shared[one, other] >= threshold:
-                    labels[other] = start
-                    stack[top] = other
-                    top += 1
-
-
-@compile_loop
 def walk_rules(
-    links: Cells,
-    bodies: Cells,
-    lengths: Cells,
-    start: int,
-    marks: Cells,
-    token: int,
-    found: Cells,
-    each: int,
-    rules: Cells,
-    candidates: Cells,
+    links: Cells, bodies: Cells, lengths: Cells, start: int, token: int, each: int, pairs: Cells
 ) -> tuple[int, bool]:
     """List the pairs (rule, candidate) that path rules predict from an entity.
 
@@ -506,14 +452,13 @@ def walk_rules(
     whole = True
     for rule in range(len(bodies)):
         body = bodies[rule, : lengths[rule]]
-        count, work = reach(links, body, start, marks, token + rule, found, each)
+        count, work = reach(links, body, start, token + rule, each)
         whole = whole and work <= each
-        if row + count > len(rules):
+        if row + count > pairs.shape[1]:
             return row, False
-        for i in range(count):
-            rules[row] = rule
-            candidates[row] = found[i]
-            row += 1
+        pairs[0, row : row + count] = rule
+        pairs[1, row : row + count] = links.found[:count]
+        row += count
     return row, whole
 
 
@@ -524,7 +469,6 @@ def combine(
     candidates: Cells,
     labels: Cells,
     confidence: Cells,
-    marks: Cells,
     scores: Cells,
 ) -> None:
     """Add log(1 - confidence) of the best rule of each cluster to the score of its candidates.
@@ -532,50 +476,10 @@ def combine(
     `order` lists the rules cluster by cluster, the most confident first. Rule j predicts
     `candidates[ptr[j]:ptr[j + 1]]`.
     """
-    marks[:] = -1
+    marks = np.full(len(scores), -1)
     for rule in order:
         for i in range(ptr[rule], ptr[rule + 1]):
             candidate = candidates[i]
             if marks[candidate] != labels[rule]:
                 marks[candidate] = labels[rule]
                 scores[candidate] += np.log1p(-confidence[rule])
-
-
-@compile_loop
-def compare(
-    ptr: Cells, candidates: Cells, confidence: Cells, target: int, rival: Cells, counts: Cells
-) -> tuple[int, int]:
-    """Count the rivals that are ranked before the target, and those that are tied with it.
-
-    A candidate's most confident rule decides, then the next one. Rules fall in confidence; rival[c] is 1
-    for a candidate that counts, and becomes 2 where it is better and 0 where it is worse.
-    """
-    better = tied = 0
-    for candidate in range(len(rival)):
-        tied += rival[candidate] == 1
-    rule = 0
-    while rule < len(confidence):
-        end = rule
-        while end < len(confidence) and confidence[end] == confidence[rule]:
-            end += 1
-        for i in range(ptr[rule], ptr[end]):
-            counts[candidates[i]] += 1
-        own = counts[target]
-        if own == 0:
-            for i in range(ptr[rule], ptr[end]):
-                candidate = candidates[i]
-                if rival[candidate] == 1:
-                    rival[candidate] = 2
-                    better += 1
-                    tied -= 1
-        else:
-            for candidate in range(len(rival)):
-                if rival[candidate] == 1 and counts[candidate] != own:
-                    more = counts[candidate] > own
-                    rival[candidate] = 2 if more else 0
-                    better += more
-                    tied -= 1
-        for i in range(ptr[rule], ptr[end]):
-            counts[candidates[i]] = 0
-        rule = end
-    return better, tied

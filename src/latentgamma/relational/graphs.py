@@ -186,11 +186,16 @@ class _Graph:
         self.group_sizes = np.diff(group_ptr)
         reverse = np.searchsorted(codes[starts], target * self.steps + (step ^ 1))
         self.links = self.loops.Links(
+            self.steps,
             np.searchsorted(self.group_owner, np.arange(entities + 1)),
+            self.group_owner,
             self.group_step.astype(np.int32),
             group_ptr,
             target.astype(np.int32),
             reverse.astype(np.int32),
+            marks=np.zeros((2, entities), np.int64),
+            found=np.empty(entities, np.int64),
+            counts=np.zeros(self.groups, np.int64),
         )
         # An edge from an entity to itself alone does not make it a member of a body.
         self._loop_only = (self.group_sizes == 1) & (target[starts] == self.group_owner)
@@ -199,8 +204,6 @@ class _Graph:
         self._by_step = np.lexsort((place[self.group_owner], self.group_step))
         ends = np.searchsorted(self.group_step[self._by_step], np.arange(self.steps + 1))
         self._step_ptr = ends
-        self.marks = np.zeros((2, entities), np.int64)
-        self.found = np.empty(entities, np.int64)
         self._token = 1
 
     @property
@@ -217,7 +220,7 @@ class _Graph:
 
     @cached_property
     def pairs(self) -> npt.NDArray[np.int32]:
-        """Memory for the pairs (rule, candidate) of a query."""
+        """The memory for the pairs (rule, candidate) of a query."""
         return np.empty((2, _MOST_PAIRS), np.int32)
 
     def tokens(self, count: int) -> int:
@@ -247,49 +250,41 @@ class _Graph:
         group = self.loops.find_group(self.links, end, steps[-1] ^ 1)
         if len(steps) == 1:
             return np.setdiff1d(self.targets(group), end)
-        count, _, _ = self.gather(group, steps[0])
-        return np.array(np.sort(self.found[:count]), np.int64)
+        found, _, _ = self.gather(group, steps[0])
+        return np.sort(found)
 
-    def gather(self, group: int, step: int) -> tuple[int, int, int]:
-        """Fill `found` with the entities from which a step leads to a member of the group."""
-        owner, token = self.group_owner[group], self.tokens(1)
-        found: tuple[int, int, int] = self.loops.gather(
-            self.links, group, owner, step ^ 1, self.marks, token, self.found
-        )
-        return found
+    def gather(self, group: int, step: int) -> tuple[Ints, int, int]:
+        """Return the entities from which a step leads to a member of the group.
+
+        Also the number of entities in between, and the edges visited.
+        """
+        count, between, work = self.loops.gather(self.links, group, step ^ 1, self.tokens(1))
+        return self.links.found[:count].copy(), between, work
 
 
+@dataclass(eq=False)
 class _Miner:
-    """The search for rules; `rules` returns what was found when the work or the time is used up."""
+    """The search for rules; `run` returns what was found when the work or the time is used up."""
 
-    def __init__(
-        self,
-        graph: _Graph,
-        budget: Budget,
-        *,
-        max_length: int,
-        constants: bool,
-        min_support: int,
-        min_confidence: float,
-        max_rules: int,
-        seed: int,
-        progress: Callable[[str, int, int], None] | None,
-    ) -> None:
-        self.graph, self.budget = graph, budget
-        self.max_length, self.constants = max_length, constants
-        self.least, self.confident, self.max_rules = min_support, min_confidence, max_rules
-        self.seed = seed
-        self.progress = progress
+    graph: _Graph
+    budget: Budget
+    max_length: int
+    constants: bool
+    least: int  # the support
+    confident: float  # the smallest confidence
+    max_rules: int
+    seed: int
+    progress: Callable[[str, int, int], None] | None
+
+    def __post_init__(self) -> None:
+        graph = self.graph
         self.notes: list[str] = []
         self.signatures: dict[tuple[int, ...], npt.NDArray[np.uint32]] = {}
         self._found: list[_Rules] = []
         self._size = 0
         own = graph.triples[graph.triples[:, 0] == graph.triples[:, 2], 1]
         self._loops = np.bincount(own, minlength=graph.relations)
-        self._support, self._partial = (np.empty(graph.relations, np.int64) for _ in range(2))
-        self._counts, self._touched = (np.zeros(graph.groups, np.int64) for _ in range(2))
         self._listed = np.empty((4, graph.groups), np.int64)
-        self._having = np.zeros(graph.steps, np.int64)
 
     def run(self) -> _Rules:
         """Return the rules, by relation, the most confident first."""
@@ -321,13 +316,12 @@ class _Miner:
     def _count_path(self, body: tuple[int, ...]) -> None:
         """Count the predictions of a body, and keep the rules that are good enough."""
         graph = self.graph
-        support, partial = self._support, self._partial
-        support[:], partial[:] = 0, 0
+        support, partial = np.zeros((2, graph.relations), np.int64)
         signature = np.full(graph.loops.BINS, 0xFFFFFFFF, np.uint32)
         sources = graph.sources(body[0])
         pairs, done, work, cut = graph.loops.count_path(
-            graph.links, np.array(body, np.int64), sources, graph.marks, graph.tokens(len(sources) + 1),
-            graph.found, _EDGES_OF_A_BODY, support, partial, signature,
+            graph.links, np.array(body, np.int64), sources, graph.tokens(len(sources) + 1),
+            _EDGES_OF_A_BODY, support, partial, signature,
         )  # fmt: skip
         self.budget.count(work + _EDGES_OF_A_CALL)
         instances = np.full(graph.relations, pairs)
@@ -345,14 +339,11 @@ class _Miner:
         if not len(heads):
             return
         scale = len(sources) / done
-        steps = np.full((len(heads), self.max_length), -1)
-        steps[:, : len(body)] = body
-        none = np.full(len(heads), -1)
         counts = np.stack((support[heads], instances[heads], partial[heads]), 1)
         counts = np.rint(counts * scale).astype(np.int64)
         self.signatures[body] = signature
         estimated = np.full(len(heads), done < len(sources) or cut)
-        self._keep(_Rules(heads, steps, none, none, counts, estimated))
+        self._keep(heads, body, np.full(len(heads), -1), -1, counts, estimated)
 
     def _find_paths(self, length: int, budget: Budget) -> None:
         """Find bodies between the ends of triples, and count the most frequent ones of each head."""
@@ -376,9 +367,8 @@ class _Miner:
         graph = self.graph
         codes, owners = np.empty(_ROWS, np.int64), np.empty(_ROWS, np.int64)
         each = min(_EDGES_OF_A_TRIPLE, _ROWS)
-        found: list[
-            tuple[int, int, int]
-        ] = []  # the place in its relation's list, the relation, the code
+        # The place in its relation's list, the relation, the code.
+        found: list[tuple[int, int, int]] = []
         everything = True
         for relation in range(graph.relations):
             if budget.stops():
@@ -391,8 +381,8 @@ class _Miner:
                 int(min(budget.rows_left / (graph.relations - relation), _EDGES_OF_A_RELATION)) + 1
             )
             done, rows, work, whole = graph.loops.find_paths(
-                graph.links, length, heads, tails, graph.steps, self.seed, each, most,
-                graph.marks, graph.tokens(len(triples) + 1), codes, owners,
+                graph.links, length, heads, tails, self.seed, each, most,
+                graph.tokens(len(triples) + 1), codes, owners,
             )  # fmt: skip
             self.budget.count(work + rows + _EDGES_OF_A_CALL)
             whole = whole and done == len(triples)
@@ -424,17 +414,14 @@ class _Miner:
                     return
                 targets = graph.targets(group)
                 owner = int(graph.group_owner[group])
-                members = targets[targets != owner]
-                size = self._count_heads(members, -1, group)
-                self._list_heads((step,), owner, size, len(members), general)
+                self._list_heads(targets[targets != owner], (step,), owner, general, group)
             self._report("rules with constants", step + 1, graph.steps)
 
     def _general(self, step: int, *, keep: bool = True) -> Floats:
         """Return the confidence of `h(X,c) :- r(X,Z).` for each head group, and keep these rules."""
         general = np.zeros(self.graph.groups)
         members = self.graph.members((step,), -1)
-        size = self._count_heads(members, step, -1)
-        self._list_heads((step,), -1, size, len(members), general, first=True, keep=keep)
+        self._list_heads(members, (step,), -1, general, first=True, keep=keep)
         return general
 
     def _find_long_constants(self, budget: Budget) -> None:
@@ -452,15 +439,13 @@ class _Miner:
             step, group = divmod(code, graph.groups)
             if step not in general:
                 general[step] = self._general(step, keep=False)  # they were kept before
-            count, between, work = graph.gather(group, step)
+            members, between, work = graph.gather(group, step)
             self.budget.count(work + _EDGES_OF_A_CALL)
             # Through one entity alone, a shorter rule about it is the same.
-            if count >= self.least and between > 1:
-                members = graph.found[:count].copy()
+            if len(members) >= self.least and between > 1:
                 second = int(graph.group_step[group]) ^ 1
                 owner = int(graph.group_owner[group])
-                size = self._count_heads(members, step, -1)
-                self._list_heads((step, second), owner, size, count, general[step])
+                self._list_heads(members, (step, second), owner, general[step])
             self._report("longer rules with constants", done + 1, len(every))
 
     def _long_bodies(self, budget: Budget) -> dict[int, None]:
@@ -484,9 +469,8 @@ class _Miner:
             members = np.random.default_rng([self.seed, head]).permutation(graph.targets(head))
             members = members[:_SHOWN]
             rows, work = graph.loops.find_ends(
-                graph.links, members, int(graph.group_step[head]) ^ 1,
-                int(graph.group_owner[head]), _EDGES_OF_A_MEMBER, codes, owners,
-            )  # fmt: skip
+                graph.links, members, head, _EDGES_OF_A_MEMBER, codes, owners
+            )
             self.budget.count(work + _EDGES_OF_A_CALL)
             pairs = np.unique(codes[:rows] * _SHOWN + owners[:rows])
             distinct, hits = np.unique(pairs // _SHOWN, return_counts=True)
@@ -499,49 +483,49 @@ class _Miner:
         found.sort(key=lambda entry: entry[0])
         return dict.fromkeys(code for _, code in found)
 
-    def _count_heads(self, members: Ints, own_step: int, own_group: int) -> int:
-        """Count the head groups that the members of a body are in; return how many there are."""
-        graph = self.graph
-        self._having[:] = 0
-        self._token = graph.tokens(1)
-        size, work = graph.loops.count_heads(
-            graph.links, members, own_step, own_group, self._counts, self._touched, self._having,
-            graph.marks, self._token,
-        )  # fmt: skip
-        self.budget.count(work + _EDGES_OF_A_CALL)
-        return int(size)
-
     def _list_heads(
         self,
+        members: Ints,
         steps: tuple[int, ...],
         end: int,
-        size: int,
-        members: int,
         general: Floats,
+        group: int = -1,
         *,
         first: bool = False,
         keep: bool = True,
     ) -> None:
-        """Keep the rules of a body that are good enough, and better than more general ones."""
+        """Keep the rules with constants of a body, by its members, that are better than more general ones.
+
+        `group` is the body, if it is one literal about a constant.
+        """
         graph = self.graph
-        groups, columns = self._listed[0], self._listed[1:]
-        rows = graph.loops.list_heads(
-            graph.links, graph.group_owner, self._counts, self._touched, size, self._having, graph.marks,
-            self._token, members, self.least, self.confident, PSEUDO_INSTANCES, general, first,
-            groups, columns,
+        rows, work = graph.loops.list_heads(
+            graph.links, members, steps[0] if group < 0 else -1, group, graph.tokens(1), self.least,
+            self.confident, PSEUDO_INSTANCES, general, first, self._listed,
         )  # fmt: skip
-        if not rows or not keep:
-            return
-        body = np.full((rows, self.max_length), -1)
-        body[:, : len(steps)] = steps
-        heads = groups[:rows].copy()
-        counts = columns[:, :rows].T.copy()
-        ends, exact = np.full(rows, end), np.zeros(rows, bool)
-        self._keep(_Rules(graph.group_step[heads] // 2, body, heads, ends, counts, exact))
+        self.budget.count(work + _EDGES_OF_A_CALL)
+        if rows and keep:
+            heads, *counts = self._listed[:, :rows].copy()
+            exact = np.zeros(rows, bool)
+            relation = graph.group_step[heads] // 2
+            self._keep(relation, steps, heads, end, np.stack(counts, 1), exact)
 
     # -- what was found
 
-    def _keep(self, rules: _Rules) -> None:
+    def _keep(
+        self,
+        relation: Ints,
+        steps: tuple[int, ...],
+        group: Ints,
+        end: int,
+        counts: Ints,
+        estimated: npt.NDArray[np.bool_],
+    ) -> None:
+        """Keep the rules of a body."""
+        body = np.full((len(relation), self.max_length), -1)
+        body[:, : len(steps)] = steps
+        ends = np.full(len(relation), end)
+        rules = _Rules(relation, body, group, ends, counts, estimated)
         self._found.append(rules)
         self._size += len(rules.relation)
         if self._size > 4 * self.max_rules:
@@ -552,9 +536,7 @@ class _Miner:
         """Return the rules to keep, by relation, the most confident first."""
         if not self._found:
             empty = np.empty(0, np.int64)
-            steps = np.empty((0, self.max_length), np.int64)
-            counts = np.empty((0, 3), np.int64)
-            return _Rules(empty, steps, empty, empty, counts, np.empty(0, bool))
+            self._keep(empty, (), empty, -1, np.empty((0, 3), np.int64), np.empty(0, bool))
         rules = _Rules(*map(np.concatenate, zip(*self._found, strict=True)))
         length = (rules.steps >= 0).sum(1)
         order = np.lexsort(
@@ -641,8 +623,8 @@ class _RelationRules:
         graph = self.graph
         rules, candidates = graph.pairs
         size, complete = graph.loops.walk_rules(
-            graph.links, self._bodies[back], self._lengths, entity, graph.marks,
-            graph.tokens(len(self._paths) + 1), graph.found, _EDGES_OF_A_WALK, rules, candidates,
+            graph.links, self._bodies[back], self._lengths, entity,
+            graph.tokens(len(self._paths) + 1), _EDGES_OF_A_WALK, graph.pairs,
         )  # fmt: skip
         parts = [(self._paths[rules[:size]], candidates[:size].astype(np.int64))]
         # The entity is the rule's variable, and the candidate its constant.
@@ -691,9 +673,7 @@ class _RelationRules:
                 labels[:] = 0
             elif threshold <= 1:
                 for part, shared in self._blocks():
-                    found = np.empty(len(part), np.int64)
-                    self.graph.loops.cluster(shared, threshold, found)
-                    labels[part] = part[found]
+                    labels[part] = part[components(shared >= threshold)]
             self._labels[threshold] = np.argsort(labels, kind="stable"), labels
         return self._labels[threshold]
 
@@ -701,11 +681,19 @@ class _RelationRules:
         """Return log(1 - probability) of each entity: noisy-or over clusters of rules."""
         order, labels = self.clusters(threshold)
         scores = np.zeros(self.graph.entities)
-        marks = np.empty(self.graph.entities, np.int64)
-        self.graph.loops.combine(
-            order, hits.ptr, hits.candidates, labels, self.weight, marks, scores
-        )
+        self.graph.loops.combine(order, hits.ptr, hits.candidates, labels, self.weight, scores)
         return scores
+
+
+def components(near: npt.NDArray[np.bool_]) -> Ints:
+    """Return for each row the first one that it is linked with by rows near one another."""
+    labels = np.full(len(near), -1)
+    for start in range(len(near)):
+        front = np.array([start] if labels[start] < 0 else [], np.int64)
+        while len(front):
+            labels[front] = start
+            front = np.flatnonzero(near[front].any(0) & (labels < 0))
+    return labels
 
 
 def _bodies_of(steps: Ints, lengths: Ints, back: bool) -> Ints:
@@ -1117,14 +1105,24 @@ def _ranks_of(
         return [
             float(1 + (others < scores[t]).sum() + (others == scores[t]).sum() / 2) for t in targets
         ]
-    counts = np.zeros(len(rival), np.int64)
-    compare = prepared.graph.loops.compare
+    # The confidences of the rules that predict each candidate, falling, one candidate after another.
+    order = np.argsort(hits.candidates, kind="stable")
+    candidates = hits.candidates[order]
+    weight = np.repeat(prepared.weight, np.diff(hits.ptr))[order]
+    sizes = np.bincount(candidates, minlength=len(rival))
+    ends = np.cumsum(sizes)
+    place = np.arange(len(weight)) - (ends - sizes)[candidates]
     ranks = []
-    for target in targets.tolist():
-        better, tied = compare(
-            hits.ptr, hits.candidates, prepared.weight, target, rival.copy(), counts
-        )
-        ranks.append(1 + better + tied / 2)
+    for t in targets.tolist():
+        own = np.append(weight[ends[t] - sizes[t] : ends[t]], 0.0)
+        # The first confidence that differs decides, or else that one of them has no further one.
+        outcome = np.where(sizes < sizes[t], -1.0, 0.0)
+        difference = weight - own[np.minimum(place, sizes[t])]
+        first = np.flatnonzero(difference)
+        where, at = np.unique(candidates[first], return_index=True)
+        outcome[where] = difference[first[at]]
+        others = outcome[rival > 0]
+        ranks.append(float(1 + (others > 0).sum() + (others == 0).sum() / 2))
     return ranks
 
 
@@ -1241,17 +1239,8 @@ def mine_chains(
     if longest < max_length:
         notes.append(f"with {len(relations)} relations, bodies have at most {longest} literals")
     graph = _Graph(len(entities), len(relations), distinct, seed)
-    miner = _Miner(
-        graph,
-        budget,
-        max_length=longest,
-        constants=constants,
-        min_support=min_support,
-        min_confidence=min_confidence,
-        max_rules=max_rules,
-        seed=seed,
-        progress=progress,
-    )
+    limits = (longest, constants, min_support, min_confidence, max_rules, seed)
+    miner = _Miner(graph, budget, *limits, progress)
     found = ChainRules(entities, relations, graph, miner, notes)
     found.tune(validation)
     return found
