@@ -8,15 +8,15 @@ if possible one answer for each input.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from latentgamma.relational.budget import Budget, OutOfBudget
-from latentgamma.relational.prolog import Compound, Prolog, PrologError, Term, Variable, term_text
+from latentgamma.relational.prolog import Prolog, PrologError, Signature, Term, term_text
 
-Signature: TypeAlias = "tuple[str, int]"
 #: The numbers of some terms.
 Values: TypeAlias = "tuple[int, ...]"
 #: A predicate and the expressions that are its inputs, or all its arguments in a test.
@@ -34,17 +34,27 @@ _MORE_LITERALS = 2
 _MOST_COMBINED = 60
 
 
-@dataclass(frozen=True)
-class Signatures:
-    """The predicates that rules may use, and their arguments."""
+@dataclass
+class Declared:
+    """What is declared about the arguments of predicates."""
 
-    target: Signature
-    types: Mapping[Signature, tuple[str, ...]]  # by predicate, the target included
-    inputs: Mapping[Signature, tuple[int, ...]]  # the places of inputs
+    types: dict[Signature, tuple[str, ...]] = field(default_factory=dict)
+    directions: dict[Signature, tuple[str, ...]] = field(default_factory=dict)
+
+    def kinds(self, name: Signature) -> tuple[str, ...]:
+        """Return the types of the arguments; all the same if they are not declared."""
+        return self.types.get(name) or ("",) * name[1]
+
+    def inputs(self, name: Signature) -> list[int]:
+        """Return the places of inputs: the first of several arguments if nothing is declared."""
+        default = ("in", *["out"] * (name[1] - 1))
+        ways = self.directions.get(name, default[: name[1]])
+        return [place for place, way in enumerate(ways) if way != "out"]
 
     def outputs(self, name: Signature) -> list[int]:
         """Return the places that are not inputs."""
-        return [place for place in range(name[1]) if place not in self.inputs[name]]
+        inputs = self.inputs(name)
+        return [place for place in range(name[1]) if place not in inputs]
 
 
 @dataclass(frozen=True)
@@ -68,51 +78,40 @@ class _Rule:
     literals: int
 
 
-def find_functions(
-    prolog: Prolog,
-    signatures: Signatures,
-    positive: Sequence[Sequence[Term]],
-    negative: Sequence[Sequence[Term]],
-    limits: tuple[int, int, int],
-    budget: Budget,
-) -> Functions | None:
-    """Return a program of a base rule and one or two recursive ones; None if none was found.
+class FunctionSearch:
+    """The search for a base rule and one or two recursive ones.
 
     Args:
         prolog: answers calls of predicates.
-        signatures: what rules may use.
+        declared: the predicates that rules may use: those with directions.
+        target: the predicate to learn.
         positive: the arguments of examples.
         negative: the same.
         limits: of literals in a body, variables in a rule, and rules.
         budget: the work.
     """
-    try:
-        return _Functions(prolog, signatures, positive, negative, limits, budget).search()
-    except OutOfBudget:
-        return None
 
-
-class _Functions:
     def __init__(
         self,
         prolog: Prolog,
-        signatures: Signatures,
+        declared: Declared,
+        target: Signature,
         positive: Sequence[Sequence[Term]],
         negative: Sequence[Sequence[Term]],
         limits: tuple[int, int, int],
         budget: Budget,
     ) -> None:
-        self._prolog, self._signatures, self._budget = prolog, signatures, budget
+        self._prolog, self._declared, self._target, self._budget = prolog, declared, target, budget
+        self._background = [name for name in declared.directions if name != target]
         self._most_body, self._most_variables, self._most_rules = limits
         self._terms: list[Term] = []
         self._numbers: dict[Term, int] = {}
         self._answers: dict[tuple[Signature, Values], tuple[Values, ...]] = {}
-        name = signatures.target
-        self._given, self._asked = signatures.inputs[name], signatures.outputs(name)
+        self._given, self._asked = declared.inputs(target), declared.outputs(target)
         self._positive = sorted(map(self._split, positive), key=self._size)
         self._negative = sorted(map(self._split, negative), key=self._size)
         # Expressions: the inputs of the head, then outputs of calls. `_of` has the call and the place.
-        self._types = [signatures.types[name][place] for place in self._given]
+        self._types = [declared.kinds(target)[place] for place in self._given]
         self._of: list[tuple[_Call, int] | None] = [None] * len(self._given)
         self._calls: list[frozenset[_Call]] = [frozenset()] * len(self._given)
         self._values: dict[Values, list[int | None]] = {}
@@ -138,19 +137,13 @@ class _Functions:
         found = self._answers.get((name, given))
         if found is None:
             self._budget.spend(_ROWS_OF_A_CALL)
-            places = self._signatures.inputs[name]
-            arguments: list[Term] = [Variable(f"A{place}") for place in range(name[1])]
-            for place, value in zip(places, given, strict=True):
-                arguments[place] = self._terms[value]
-            rows = []
-            try:
-                for answer in self._prolog.answers(Compound(name[0], tuple(arguments))):
-                    outputs = [answer.args[place] for place in self._signatures.outputs(name)]
-                    if not any(isinstance(term, Variable) for term in outputs):
-                        rows.append(tuple(map(self._number, outputs)))
-            except PrologError:  # a number where a list is expected
-                pass
-            found = self._answers[name, given] = tuple(rows)
+            places, outputs = self._declared.inputs(name), self._declared.outputs(name)
+            terms = {place: self._terms[v] for place, v in zip(places, given, strict=True)}
+            rows: list[tuple[Term, ...]] = []
+            with contextlib.suppress(PrologError):  # a number where a list is expected
+                rows = self._prolog.rows(name, terms)
+            found = tuple(tuple(self._number(row[place]) for place in outputs) for row in rows)
+            self._answers[name, given] = found
         return found
 
     # -- expressions over the inputs of the head, and tests of them
@@ -173,7 +166,7 @@ class _Functions:
         values = [self._value(argument, given) for argument in arguments]
         if None in values:
             return False
-        inputs, outputs = self._signatures.inputs[name], self._signatures.outputs(name)
+        inputs, outputs = self._declared.inputs(name), self._declared.outputs(name)
         rows = self._call(name, tuple(values[place] for place in inputs))  # type: ignore[misc]
         return tuple(values[place] for place in outputs) in rows
 
@@ -191,21 +184,12 @@ class _Functions:
         """Add expressions, one of those that have the same values for every input."""
         seen = {self._vector(expression) for expression in range(len(self._of))}
         for calls in range(1, _EXPRESSION_CALLS + 1):
-            for name in self._signatures.inputs:
-                places = self._signatures.outputs(name)
-                if name == self._signatures.target or not places:
-                    continue
-                types = self._signatures.types[name]
-                inputs = [types[place] for place in self._signatures.inputs[name]]
-                for arguments in list(self._choices(inputs, calls - 1)):
-                    call = (name, arguments)
-                    needs = frozenset({call}).union(*(self._calls[e] for e in arguments))
-                    for at, place in enumerate(places):
+            for name in self._background:
+                for arguments in list(self._choices(self._input_types(name), calls - 1)):
+                    for of, kind, needs in self._outputs_of((name, arguments)):
                         if len(needs) != calls or len(self._of) >= _MOST_EXPRESSIONS:
                             continue
-                        self._of.append((call, at))
-                        self._types.append(types[place])
-                        self._calls.append(needs)
+                        self._add(of, kind, needs)
                         vector = self._vector(len(self._of) - 1)
                         if vector in seen or set(vector[1]) == {None}:
                             for known in self._values.values():
@@ -213,6 +197,21 @@ class _Functions:
                             del self._of[-1], self._types[-1], self._calls[-1]
                         else:
                             seen.add(vector)
+
+    def _input_types(self, name: Signature) -> list[str]:
+        return [self._declared.kinds(name)[place] for place in self._declared.inputs(name)]
+
+    def _outputs_of(self, call: _Call) -> Iterator[tuple[tuple[_Call, int], str, frozenset[_Call]]]:
+        """Yield the outputs of a call as expressions, with their types and the calls that they need."""
+        name, arguments = call
+        needs = frozenset({call}).union(*(self._calls[e] for e in arguments))
+        for at, place in enumerate(self._declared.outputs(name)):
+            yield (call, at), self._declared.kinds(name)[place], needs
+
+    def _add(self, of: tuple[_Call, int], kind: str, calls: frozenset[_Call]) -> None:
+        self._of.append(of)
+        self._types.append(kind)
+        self._calls.append(calls)
 
     def _vector(self, expression: int) -> tuple[str, tuple[int | None, ...]]:
         values = tuple(self._value(expression, given) for given in self._inputs)
@@ -236,11 +235,9 @@ class _Functions:
         """Return tests that differ on the inputs and hold for some, but not all of them."""
         found: dict[tuple[bool, ...], _Call] = {}
         for calls in range(_TEST_CALLS + 1):
-            for name in self._signatures.inputs:
-                if name == self._signatures.target:
-                    continue
-                for arguments in self._choices(self._signatures.types[name], calls):
-                    inputs = tuple(arguments[p] for p in self._signatures.inputs[name])
+            for name in self._background:
+                for arguments in self._choices(self._declared.kinds(name), calls):
+                    inputs = tuple(arguments[p] for p in self._declared.inputs(name))
                     needs = frozenset().union(*(self._calls[e] for e in arguments))
                     if len(needs) != calls or (name, inputs) in needs:
                         continue
@@ -260,7 +257,7 @@ class _Functions:
         """Return a rule; None if it is too long, or not every argument of its head is in its body."""
         calls = self._needed_calls(tests, descent, outputs)
         literals = len(calls) + len(tests) + bool(descent)
-        variables = len(self._given) + sum(len(self._signatures.outputs(name)) for name, _ in calls)
+        variables = len(self._given) + sum(len(self._declared.outputs(name)) for name, _ in calls)
         variables += len(self._asked) if descent else 0
         if literals > self._most_body or variables > self._most_variables:
             return None
@@ -276,11 +273,11 @@ class _Functions:
         """Return the calls of background predicates in a rule, without its tests."""
         used = [*descent, *outputs, *(e for _, arguments in tests for e in arguments)]
         none: frozenset[_Call] = frozenset()
-        return none.union(*(self._calls[e] for e in used)) - {(self._signatures.target, ())}
+        return none.union(*(self._calls[e] for e in used)) - {(self._target, ())}
 
     def _base_rules(self, tests: Sequence[_Call]) -> list[_Rule]:
         """Return base rules without a negative example, one of those with the same answers."""
-        kinds = [self._signatures.types[self._signatures.target][place] for place in self._asked]
+        kinds = [self._declared.kinds(self._target)[place] for place in self._asked]
         guards = [(), *((one,) for one in tests), *itertools.combinations(tests, 2)]
         rules = []
         for outputs in self._choices(kinds, _BASE_CALLS):
@@ -298,26 +295,19 @@ class _Functions:
 
     def _recursive_rules(self, tests: Sequence[_Call]) -> list[_Rule]:
         """Return rules with one recursive call, the shortest first."""
-        name = self._signatures.target
         descents = self._descents()
-        asked = [self._signatures.types[name][place] for place in self._asked]
         plain = len(self._of)
         # The results of the recursive call are expressions of a call without arguments.
-        for place, kind in enumerate(asked):
-            self._add(((name, ()), place), kind, frozenset({(name, ())}))
+        for output in self._outputs_of((self._target, ())):
+            self._add(*output)
+        asked = self._types[plain:]
         first = len(self._of)
-        for predicate in list(self._signatures.inputs):
-            if predicate == name or not self._signatures.outputs(predicate):
-                continue
-            types = self._signatures.types[predicate]
-            inputs = [types[place] for place in self._signatures.inputs[predicate]]
+        for name in self._background:
+            inputs = self._input_types(name)
             for arguments in self._choices(inputs, _EXPRESSION_CALLS + 1, range(first)):
-                if all(argument < plain for argument in arguments):
-                    continue
-                call = (predicate, arguments)
-                needs = frozenset({call}).union(*(self._calls[e] for e in arguments))
-                for at, place in enumerate(self._signatures.outputs(predicate)):
-                    self._add((call, at), types[place], needs)
+                if any(argument >= plain for argument in arguments):
+                    for output in self._outputs_of((name, arguments)):
+                        self._add(*output)
         outputs = [
             choice
             for choice in self._choices(asked, self._most_body, range(len(self._of)))
@@ -329,11 +319,6 @@ class _Functions:
             for descent, choice, guard in itertools.product(descents, outputs, guards)
         )
         return [rule for rule in rules if rule is not None]
-
-    def _add(self, of: tuple[_Call, int], kind: str, calls: frozenset[_Call]) -> None:
-        self._of.append(of)
-        self._types.append(kind)
-        self._calls.append(calls)
 
     def _descents(self) -> list[tuple[int, ...]]:
         """Return inputs of a recursive call with which such calls end."""
@@ -382,11 +367,10 @@ class _Functions:
     def _combine(self, expression: int, given: Values, result: Values) -> int | None:
         """Return the value of an expression that may use the result of the recursive call."""
         of = self._of[expression]
-        target = self._signatures.target
-        if of is None or (target, ()) not in self._calls[expression]:
+        if of is None or (self._target, ()) not in self._calls[expression]:
             return self._value(expression, given)
         (name, arguments), place = of
-        if name == target:
+        if name == self._target:
             return result[place]
         inputs = [self._combine(argument, given, result) for argument in arguments]
         rows = () if None in inputs else self._call(name, tuple(inputs))  # type: ignore[arg-type]
@@ -410,7 +394,13 @@ class _Functions:
         return found
 
     def search(self) -> Functions | None:
-        """Return a program; see `find_functions`."""
+        """Return a program; None if none was found."""
+        with contextlib.suppress(OutOfBudget):
+            rules = self._search()
+            return None if rules is None else self._functions(rules)
+        return None
+
+    def _search(self) -> list[_Rule] | None:
         self._grow()
         self._reach()
         tests = self._tests()
@@ -433,12 +423,10 @@ class _Functions:
             if not self._is_right(rules):
                 continue
             if self._is_function(rules):
-                return self._functions(rules)
+                return rules
             best = best or rules
-        if best is not None:
-            return self._functions(best)
-        if self._most_rules < 3:
-            return None
+        if best is not None or self._most_rules < 3:
+            return best
         for base in bases:
             alone = self._covered([base], all_of_them=False)
             useful = [
@@ -450,7 +438,7 @@ class _Functions:
             for first, second in itertools.product(useful[:_MOST_COMBINED], steps):
                 rules = [base, first, second]
                 if self._is_right(rules):
-                    return self._functions(rules)
+                    return rules
         return None
 
     def _is_right(self, rules: Sequence[_Rule]) -> bool:
@@ -473,18 +461,19 @@ class _Functions:
         for (name, given), rows in self._answers.items():
             for outputs in rows:
                 facts.setdefault(name, []).append(self._cells(name, given, outputs))
-        target = self._signatures.target
-        atoms = [self._cells(target, given, row) for given, rows in known.items() for row in rows]
+        atoms = [
+            self._cells(self._target, given, row) for given, rows in known.items() for row in rows
+        ]
         return Functions(tuple(map(self._body, rules)), facts, atoms)
 
     def _cells(self, name: Signature, given: Values, outputs: Values) -> tuple[str, ...]:
-        places = [*self._signatures.inputs[name], *self._signatures.outputs(name)]
+        places = [*self._declared.inputs(name), *self._declared.outputs(name)]
         values = dict(zip(places, (*given, *outputs), strict=True))
         return tuple(term_text(self._terms[values[place]]) for place in range(name[1]))
 
     def _body(self, rule: _Rule) -> tuple[tuple[Signature, tuple[int, ...]], ...]:
         """Return the literals of a rule; the variables of the head come first."""
-        target = self._signatures.target
+        target = self._target
         numbers = itertools.count(target[1])
         variables: dict[int, int] = dict(enumerate(self._given))
         variables |= dict(zip(rule.outputs, self._asked, strict=True))
@@ -493,9 +482,9 @@ class _Functions:
 
         def literal(name: Signature, inputs: Sequence[int], call: _Call) -> tuple[int, ...]:
             places: dict[int, int] = {}
-            for place, expression in zip(self._signatures.inputs[name], inputs, strict=True):
+            for place, expression in zip(self._declared.inputs(name), inputs, strict=True):
                 places[place] = variable(expression)
-            for at, place in enumerate(self._signatures.outputs(name)):
+            for at, place in enumerate(self._declared.outputs(name)):
                 number = expressions.get((call, at))
                 places[place] = next(numbers) if number is None else variable(number)
             return tuple(places[place] for place in range(name[1]))

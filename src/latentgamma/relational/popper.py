@@ -25,12 +25,13 @@ from latentgamma.errors import DataError, LatentGammaError
 from latentgamma.logic.closure import closure
 from latentgamma.program.files import read_text
 from latentgamma.relational.budget import Budget
-from latentgamma.relational.functions import Functions, Signature, Signatures, find_functions
+from latentgamma.relational.functions import Declared, Functions, FunctionSearch
 from latentgamma.relational.problem import Facts, read_facts
 from latentgamma.relational.prolog import (
     Compound,
     Prolog,
     PrologError,
+    Signature,
     Term,
     Variable,
     head_and_body,
@@ -85,11 +86,9 @@ class PopperFiles:
 
 
 @dataclass
-class _Bias:
+class _Bias(Declared):
     heads: list[Signature] = field(default_factory=list)
     bodies: set[Signature] = field(default_factory=set)
-    types: dict[Signature, tuple[str, ...]] = field(default_factory=dict)
-    directions: dict[Signature, tuple[str, ...]] = field(default_factory=dict)
     constants: set[str] = field(default_factory=set)
 
 
@@ -155,13 +154,13 @@ def read_prolog(
             facts = read_facts(source, "examples")
             rows += [(name, *row) for (name, _), group in facts.items() for row in group]
         found.negative = None if negative is None else rows
-    bias = _declared(types, directions)
+    declared = _declared(types, directions)
     is_path = not isinstance(background, str) or os.path.isfile(background)
     text = read_text(background) if is_path else str(background)
     examples = [_as_atom(row) for row in [*found.positive, *(found.negative or [])]]
     clauses = _read_clauses(text, "the background", found.unused)
     seconds = _EVALUATION_FRACTION * time_limit
-    facts = evaluate(clauses, examples, None, bias, ground_lists, found.unused, seconds)
+    facts = evaluate(clauses, examples, None, declared, ground_lists, found.unused, seconds)
     found.background = {f"{name}/{arity}": rows for (name, arity), rows in facts.items()}
     found.options["definitions"] = text
     return found
@@ -169,12 +168,12 @@ def read_prolog(
 
 def _declared(
     types: Mapping[str, Sequence[str]] | None, directions: Mapping[str, Sequence[str]] | None
-) -> _Bias:
-    bias = _Bias()
-    for kept, declared in ((bias.types, types), (bias.directions, directions)):
-        for name, values in (declared or {}).items():
+) -> Declared:
+    found = Declared()
+    for kept, given in ((found.types, types), (found.directions, directions)):
+        for name, values in (given or {}).items():
             kept[name.partition("/")[0].strip(), len(values)] = tuple(values)
-    return bias
+    return found
 
 
 def find_recursive_rules(
@@ -195,21 +194,17 @@ def find_recursive_rules(
         limits: of literals in a body, variables in a rule, and rules.
         budget: the work.
     """
-    bias = _declared(types, directions)
+    declared = _declared(types, directions)
     names = {(row[0], len(row) - 1) for rows in examples for row in rows}
-    if len(names) != 1 or not names <= set(bias.directions):
+    if len(names) != 1 or not names <= set(declared.directions):
         return None
-    inputs = {
-        name: tuple(place for place, way in enumerate(ways) if way != "out")
-        for name, ways in bias.directions.items()
-    }
     (target,) = names
-    if not inputs[target]:
+    if not declared.inputs(target):
         return None
-    signatures = Signatures(target, {n: bias.types.get(n) or ("",) * n[1] for n in inputs}, inputs)
     positive, negative = ([_as_atom(row).args for row in rows] for rows in examples)  # type: ignore[union-attr]
     prolog = _read_clauses(definitions, "the background", []).prolog()
-    return find_functions(prolog, signatures, positive, negative, limits, budget)
+    search = FunctionSearch(prolog, declared, target, positive, negative, limits, budget)
+    return search.search()
 
 
 def _as_atom(row: Sequence[str]) -> Term:
@@ -428,7 +423,7 @@ def evaluate(
     clauses: _Clauses,
     examples: Sequence[Term],
     wanted: set[Signature] | None,
-    bias: _Bias,
+    declared: Declared,
     ground_lists: int | None,
     unused: list[str],
     seconds: float = math.inf,
@@ -464,7 +459,7 @@ def evaluate(
             f"bk.pl: predicates on lists or numbers, which ground_lists= evaluates: {names}"
         )
         return facts
-    reached = _Tabulation(clauses, examples, bias, ground_lists, unused, seconds)
+    reached = _Tabulation(clauses, examples, declared, ground_lists, unused, seconds)
     facts.update(reached.facts([*others, *facts], facts))
     return facts
 
@@ -583,18 +578,18 @@ class _Tabulation:
         self,
         clauses: _Clauses,
         examples: Sequence[Term],
-        bias: _Bias,
+        declared: Declared,
         ground_lists: int | None,
         unused: list[str],
         seconds: float,
     ) -> None:
         self._prolog = clauses.prolog()
-        self._bias, self._unused = bias, unused
+        self._declared, self._unused = declared, unused
         self._terms: dict[str, dict[Term, None]] = {}
         self._longest = ground_lists or 0
         numbers: list[float] = []
         for atom in examples:
-            kinds = self._types(signature(atom))
+            kinds = declared.kinds(signature(atom))
             args: tuple[Term, ...] = atom.args if isinstance(atom, Compound) else ()
             for term, kind in zip(args, kinds, strict=True):
                 self._terms.setdefault(kind, {})[term] = None
@@ -607,15 +602,6 @@ class _Tabulation:
         self._calls = 0
         self._end = time.monotonic() + min(seconds, _MOST_SECONDS)
 
-    def _types(self, name: Signature) -> tuple[str, ...]:
-        return self._bias.types.get(name) or ("",) * name[1]
-
-    def _inputs(self, name: Signature) -> list[int]:
-        ways = self._bias.directions.get(name)
-        if ways is None:
-            return [0] if name[1] > 1 else list(range(name[1]))
-        return [place for place, way in enumerate(ways) if way != "out"]
-
     def facts(self, wanted: Sequence[Signature], known: Facts) -> Facts:
         """Return the facts of the wanted predicates that are not known yet."""
         found: dict[Signature, dict[tuple[Term, ...], None]] = {}
@@ -624,9 +610,10 @@ class _Tabulation:
         for name, rows in known.items():
             for row in rows:
                 atom = _as_atom((name[0], *row))
-                for term, kind in zip(atom.args, self._types(name), strict=True):  # type: ignore[union-attr]
+                for term, kind in zip(atom.args, self._declared.kinds(name), strict=True):  # type: ignore[union-attr]
                     self._terms.setdefault(kind, {})[term] = None
-        order = sorted((n for n in wanted if n not in known), key=lambda n: len(self._inputs(n)))
+        order = [name for name in wanted if name not in known]
+        order.sort(key=lambda name: len(self._declared.inputs(name)))
         waiting = list(order)
         while waiting and not self._over():
             name = waiting.pop(0)
@@ -653,7 +640,7 @@ class _Tabulation:
         self, name: Signature, done: set[tuple[Term, ...]], rows: dict[tuple[Term, ...], None]
     ) -> bool:
         """Call a predicate for the inputs that are new; return whether there are new terms."""
-        kinds, inputs = self._types(name), self._inputs(name)
+        kinds, inputs = self._declared.kinds(name), self._declared.inputs(name)
         pools = [list(self._terms.get(kinds[place], {})) for place in inputs]
         grows = False
         for values in itertools.product(*pools):
@@ -663,20 +650,14 @@ class _Tabulation:
                 return False
             done.add(values)
             self._calls += 1
-            args: list[Term] = [Variable(f"A{place}") for place in range(name[1])]
-            for place, value in zip(inputs, values, strict=True):
-                args[place] = value
-            goal: Term = Compound(name[0], tuple(args)) if args else name[0]
-            for answer in self._prolog.answers(goal):
-                if any(True for _ in variables_of(answer)):
-                    continue
+            for row in self._prolog.rows(name, dict(zip(inputs, values, strict=True))):
                 new = [
                     (term, kind)
-                    for term, kind in zip(answer.args, kinds, strict=True)
+                    for term, kind in zip(row, kinds, strict=True)
                     if term not in self._terms.setdefault(kind, {})
                 ]
                 if all(self._allowed(term, kind, len(inputs)) for term, kind in new):
-                    rows[answer.args] = None
+                    rows[row] = None
                     for term, kind in new:
                         self._terms[kind][term] = None
                         grows = True

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import operator
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -32,6 +32,8 @@ class Compound(NamedTuple):
 
 #: A constant is a text or a number.
 Term: TypeAlias = "Variable | Compound | str | int | float"
+#: A predicate and the number of its arguments.
+Signature: TypeAlias = "tuple[str, int]"
 EMPTY = "[]"
 
 
@@ -262,7 +264,7 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt, ">": operator.gt, "=<": operator.le, ">=": operator.ge,
     "=:=": operator.eq, "=\\=": operator.ne,
 }  # fmt: skip
-_ARITHMETIC: dict[tuple[str, int], Callable[..., Any]] = {
+_ARITHMETIC: dict[Signature, Callable[..., Any]] = {
     ("+", 2): operator.add, ("-", 2): operator.sub, ("*", 2): operator.mul, ("/", 2): operator.truediv,
     ("//", 2): lambda a, b: int(a / b), ("mod", 2): operator.mod, ("rem", 2): operator.mod,
     ("-", 1): operator.neg, ("+", 1): operator.pos, ("abs", 1): abs, ("max", 2): max, ("min", 2): min,
@@ -295,7 +297,7 @@ min_list([H|T], M) :- min_list(T, N), M is min(H, N)
 """
 
 
-def library() -> set[tuple[str, int]]:
+def library() -> set[Signature]:
     """Return the predicates that need no clauses."""
     heads = (head_and_body(read_term(line))[0] for line in _LIBRARY.strip().splitlines())
     return {*map(signature, heads), *_BUILTIN}
@@ -315,7 +317,7 @@ class Prolog:
     """
 
     def __init__(self, clauses: Sequence[Term]) -> None:
-        self._clauses: dict[tuple[str, int], list[tuple[Term, list[Term]]]] = {}
+        self._clauses: dict[Signature, list[tuple[Term, list[Term]]]] = {}
         self._frames = itertools.count()
         self._steps = 0
         for clause in clauses:
@@ -348,6 +350,16 @@ class Prolog:
         except (_Cut, RecursionError):
             pass
         return list(found)
+
+    def rows(self, name: Signature, given: Mapping[int, Term]) -> list[tuple[Term, ...]]:
+        """Return the arguments for which a predicate holds, of which some are given.
+
+        Those with variables are left out. Raises what `answers` raises.
+        """
+        args = tuple([given.get(place, Variable(f"A{place}")) for place in range(name[1])])
+        found = self.answers(Compound(name[0], args) if args else name[0])
+        ground = [answer for answer in found if not any(True for _ in variables_of(answer))]
+        return [answer.args if args else () for answer in ground]
 
     def _solve(
         self, goals: list[Term], bindings: Bindings, depth: int, frame: int
@@ -436,7 +448,7 @@ def head_and_body(clause: Term) -> tuple[Term, list[Term]]:
     return clause, []
 
 
-def signature(atom: Term) -> tuple[str, int]:
+def signature(atom: Term) -> Signature:
     """Return the predicate of an atom and the number of its arguments.
 
     Raises:
@@ -571,7 +583,7 @@ def _same(one: Term, other: Term) -> bool:
     return type(one) is type(other) and one == other
 
 
-_BUILTIN: dict[tuple[str, int], _Builtin] = {
+_BUILTIN: dict[Signature, _Builtin] = {
     **{(name, 2): _comparison(compare) for name, compare in _COMPARE.items()},
     ("=", 2): lambda _, args, b, __: _unified(args[0], args[1], b),
     ("\\=", 2): lambda _, args, b, __: [b] if _unify(args[0], args[1], b) is None else [],
