@@ -582,7 +582,8 @@ class Candidate:
     heads: Ints  # the codes of the heads of its instances
     # for each literal of a learned predicate, the relation and the codes
     bodies: tuple[tuple[int, Ints], ...]
-    definitions: tuple[int, ...] = ()  # the invented predicates that it uses
+    # the invented predicates that it uses, with the description lengths of their definitions
+    definitions: dict[int, float] = field(default_factory=dict)
     # clauses of the same length with the same instances
     variants: list[Clause] = field(default_factory=list)
 
@@ -591,11 +592,25 @@ class Candidate:
         """Whether the body uses a predicate that is learned."""
         return bool(self.bodies)
 
+    @property
+    def literals(self) -> int:
+        """The number of literals in all instances, with those that say that it is used."""
+        return len(self.heads) * (2 + len(self.bodies))
+
     def key(self) -> tuple[object, ...]:
         """Return a value that is equal for clauses with the same instances."""
-        parts = (r for _, codes in self.bodies for r in [codes.tobytes()])
-        numbers = tuple(number for number, _ in self.bodies)
-        return (self.clause.head, self.definitions, self.heads.tobytes(), numbers, *parts)
+        bodies = tuple((number, codes.tobytes()) for number, codes in self.bodies)
+        return (self.clause.head, *self.definitions, self.heads.tobytes(), bodies)
+
+
+def set_bits(candidates: Iterable[Candidate]) -> float:
+    """Return the description length of a set of candidates, with the definitions that they use."""
+    bits = 0.0
+    used: dict[int, float] = {}
+    for one in candidates:
+        bits += one.bits
+        used |= one.definitions
+    return bits + sum(used.values())
 
 
 class TooManyRows(Exception):  # noqa: N818 - never leaves the package
@@ -747,17 +762,13 @@ class Hypotheses:
             total += len(values)
         self.use = total
         self.program = self._program(total)
-        self.positive = self._ids(lambda target: target.positive)
-        self.given = self._ids(lambda target: target.given)
-        self.negative = np.concatenate(
-            [
-                self._offset[t.relation] + np.flatnonzero(is_negative(t, self._codes[t.relation]))
-                for t in problem.targets
-            ]
-        )
-
-    def _ids(self, of: object) -> Ints:
-        return np.concatenate([self.ids(t.relation, of(t)) for t in self.problem.targets])  # type: ignore[operator]
+        parts: list[tuple[Ints, Ints, Ints]] = []
+        for target in problem.targets:
+            r, known = target.relation, self._codes[target.relation]
+            negative = known[is_negative(target, known)]
+            of_target = (target.positive, target.given, negative)
+            parts.append(tuple(self.ids(r, values) for values in of_target))  # type: ignore[arg-type]
+        self.positive, self.given, self.negative = map(np.concatenate, zip(*parts, strict=True))
 
     def ids(self, relation: int, codes: Ints) -> Ints:
         """Return the atoms of these tuples."""
@@ -799,3 +810,9 @@ class Hypotheses:
             rows[row, self.use + np.array(list(chosen), np.int64)] = True
         rows[:, self.given] = True
         return closures(self.program, rows)[:, : self.use]
+
+    def explain(self, hypotheses: Sequence[Iterable[int]]) -> npt.NDArray[np.bool_]:
+        """Return which sets of candidates derive every positive example and no negative one."""
+        models = self.models(hypotheses)
+        right = models[:, self.positive].all(axis=1) & ~models[:, self.negative].any(axis=1)
+        return np.asarray(right)

@@ -24,6 +24,7 @@ from latentgamma.relational.clauses import (
     canonical,
     clause_bits,
     instances,
+    set_bits,
 )
 from latentgamma.relational.functions import Functions
 from latentgamma.relational.noisy import gradient_search, noisy_search
@@ -349,10 +350,9 @@ def _candidates_that_run(problem: Problem, made: Functions, budget: Budget) -> F
         candidates.append(one)
     hypotheses = Hypotheses(problem, candidates)
     chosen = tuple(range(len(candidates)))
-    model = hypotheses.models([chosen])[0]
-    if not model[hypotheses.positive].all() or model[hypotheses.negative].any():
+    if not hypotheses.explain([chosen])[0]:
         return None
-    choice = Choice(chosen, sum(one.bits for one in candidates), False)
+    choice = Choice(chosen, set_bits(candidates), False)
     return Found([choice], candidates, relations=relations)
 
 

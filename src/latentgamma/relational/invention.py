@@ -7,7 +7,7 @@ definitions with the same extension the shortest is kept.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,18 +40,24 @@ class Definition:
     needs: tuple[int, ...] = ()  # the invented predicates that the clauses use
 
 
+def used_definitions(clause: Clause, known: Mapping[int, Definition]) -> dict[int, float]:
+    """Return the invented predicates that a clause uses, with the lengths of their definitions."""
+    used = {p for p, _ in clause.body if p in known}
+    used = used.union(*(known[p].needs for p in used))
+    return {p: known[p].relation.bits for p in sorted(used)}
+
+
 def definitions(
     problem: Problem,
     relations: Sequence[Relation],
     usable: Sequence[int],
-    first_number: int,
     budget: Budget,
     *,
     must_use: frozenset[int] = frozenset(),
 ) -> list[Definition]:
     """Return the definitions over the usable relations, shortest first, as far as the budget goes.
 
-    They are numbered from `first_number`. If `must_use` is not empty, each uses one of these relations.
+    Their numbers follow those of the relations. If `must_use` is not empty, each uses one of these.
     """
     n = len(problem.constants)
     usable = [u for u in usable if relations[u].test is None]
@@ -98,7 +104,7 @@ def definitions(
         pass
     ordered = sorted(found.items(), key=lambda item: item[1][0])[:_MOST_DEFINITIONS]
     result = []
-    for number, ((types, _), (bits, codes, clauses, needs)) in enumerate(ordered, first_number):
+    for number, ((types, _), (bits, codes, clauses, needs)) in enumerate(ordered, len(relations)):
         relation = Relation("", decode(codes, n, len(types)), n, types, bits=bits)
         named = tuple(
             Clause(number, clause.arity, tuple((number if p < 0 else p, v) for p, v in clause.body))

@@ -22,8 +22,9 @@ from latentgamma.relational.clauses import (
     TooManyRows,
     clause_bits,
     instances,
+    set_bits,
 )
-from latentgamma.relational.invention import Definition, definitions
+from latentgamma.relational.invention import Definition, definitions, used_definitions
 from latentgamma.relational.problem import Problem, Relation, Target, decode
 from latentgamma.relational.search import (
     Choice,
@@ -132,13 +133,13 @@ class NoisyCandidates:
     def __init__(
         self, problem: Problem, options: SearchOptions, cost: ExampleCost, budget: Budget
     ) -> None:
-        self.relations = list(problem.relations)
-        self.definitions: dict[int, Definition] = {}
+        self.found = Found(relations=list(problem.relations))
         self.literals = 0
         self._problem, self._options, self._budget = problem, options, budget
         self._growth = budget.part(fraction=_BODY_FRACTION)
         self._learned = [target.relation for target in problem.targets]
-        self._background = [r for r in range(len(self.relations)) if r not in self._learned]
+        everything = range(len(problem.relations))
+        self._background = [r for r in everything if r not in self._learned]
         recursive = options.recursive and problem.lists_every_tuple
         allowed = [*self._background, *self._learned] if recursive else self._background
         self._predicates = len(allowed)
@@ -169,34 +170,25 @@ class NoisyCandidates:
         examples = Examples.of(
             self._problem, target, _MOST_EXAMPLES, self._options.seed, unlabelled=False
         )
+        found, invented = self.found, sorted(self.found.definitions)
         return BodySearch(
-            self._problem,
-            target,
-            self.relations,
-            allowed,
-            self._learned,
-            examples,
-            sorted(self.definitions),
+            self._problem, target, found.relations, allowed, self._learned, examples, invented
         )
 
     def _with_invented(self, cost: ExampleCost) -> list[Clause]:
         """Return the best clauses of up to two literals with an invented predicate."""
-        made = definitions(
-            self._problem, self.relations, self._background, len(self.relations), self._growth
+        self.found.define(
+            definitions(self._problem, self.found.relations, self._background, self._growth)
         )
-        for one in made:
-            self.relations.append(one.relation)
-            self.definitions[one.number] = one
+        known = self.found.definitions
         found: list[_Scored] = []
         for target in self._problem.targets:
-            seeker = self._seeker(target, sorted(self.definitions))
-            bodies = _Bodies(
-                self._problem, seeker, cost, self._options, self._predicates, self.definitions
-            )
+            seeker = self._seeker(target, sorted(known))
+            bodies = _Bodies(self._problem, seeker, cost, self._options, self._predicates, known)
             bodies.grow(1, self._growth)
             bodies.frontier.sort(key=lambda entry: -entry[0])
             del bodies.frontier[_INVENTED_GROW:]
-            seeker.allow([*self._background, *sorted(self.definitions)])
+            seeker.allow([*self._background, *sorted(known)])
             bodies.grow(2, self._growth)
             found += sorted(bodies.found, reverse=True)[:_INVENTED]
         return [one.clause for one in found]
@@ -204,7 +196,7 @@ class NoisyCandidates:
     def _candidates(self, clauses: Sequence[Clause]) -> list[Candidate]:
         """Return the clauses with all their instances, whatever the labels say about the targets."""
         problem = self._problem
-        full = list(self.relations)
+        full = list(self.found.relations)
         for target in problem.targets if problem.lists_every_tuple else ():
             codes = problem.every_tuple(target)
             rows = decode(codes, len(problem.constants), target.arity)
@@ -229,8 +221,8 @@ class NoisyCandidates:
                 break
             if one is None or len(one.heads) > _MOST_INSTANCES:
                 continue
-            one.definitions = tuple(sorted({p for p, _ in clause.body if p in self.definitions}))
-            size = len(one.heads) * (2 + len(one.bodies)) if one.key() not in by_key else 0
+            one.definitions = used_definitions(clause, self.found.definitions)
+            size = one.literals if one.key() not in by_key else 0
             if literals + size <= _MOST_LITERALS:
                 literals += size
                 keep_shortest(by_key, one)
@@ -298,8 +290,7 @@ class _Bodies:
         wrong = self._negative * int((covered & ~seeker.examples.positive).sum())
         clause = Clause(seeker.target.relation, seeker.target.arity, body)
         bits = clause_bits(clause, self._predicates)
-        invented = {p for p, _ in body if p in self._definitions}
-        bits += sum(self._definitions[p].relation.bits for p in invented)
+        bits += sum(used_definitions(clause, self._definitions).values())
         if complete and right + wrong:
             one = _Scored(self._gain(right, wrong) - bits, clause)
             # A base case may have a wrong label.
@@ -374,15 +365,14 @@ def noisy_search(
     positive = sum(len(target.positive) for target in problem.targets)
     cost = PositiveCost(labels, positive) if positives_only else LabelCost(labels, noise)
     source = NoisyCandidates(problem, options, cost, budget)
-    found = Found(relations=source.relations, definitions=source.definitions)
-    definition_bits = {n: one.relation.bits for n, one in source.definitions.items()}
+    found = source.found
     wrong = 0
     more = _screen([one for one in more if not one.definitions])  # the numbers of theirs may differ
     for candidates in source.rounds():
         candidates = [*candidates, *more]
         found.candidates, found.literals = candidates, source.literals
         hypotheses = Hypotheses(problem, candidates)
-        scorer = SetScorer(hypotheses, cost, definition_bits, options.invent, budget)
+        scorer = SetScorer(hypotheses, cost, options.invent, budget)
         ranked = scorer.search()
         best_bits, best = ranked[0]
         wrong = scorer.wrong([best])[0]
@@ -406,16 +396,10 @@ class SetScorer:
     """The description lengths of sets of candidates."""
 
     def __init__(
-        self,
-        hypotheses: Hypotheses,
-        cost: ExampleCost | _NoneWrong,
-        definitions: Mapping[int, float],
-        most_invented: int,
-        budget: Budget,
+        self, hypotheses: Hypotheses, cost: ExampleCost, most_invented: int, budget: Budget
     ) -> None:
         self._hypotheses, self._cost, self._budget = hypotheses, cost, budget
-        self._definitions, self._most_invented = definitions, most_invented
-        self._rules = np.array([one.bits for one in hypotheses.candidates])
+        self._most_invented = most_invented
         self._negative = np.setdiff1d(hypotheses.negative, hypotheses.given)
         self._known: dict[tuple[int, ...], tuple[float, int]] = {}
 
@@ -436,21 +420,16 @@ class SetScorer:
             wrong = missed + extra
             bits = self._cost.bits_of(missed, extra)
             for chosen, label_bits, errors in zip(part, bits, wrong, strict=True):
-                rules = float(self._rules[list(chosen)].sum()) + self._invented_bits(chosen)
+                candidates = [self._hypotheses.candidates[n] for n in chosen]
+                invented = len({d for one in candidates for d in one.definitions})
+                extra = _EXTRA_BITS * max(0, invented - self._most_invented)
+                rules = set_bits(candidates) + extra
                 self._known[chosen] = (rules + float(label_bits), int(errors))
         return np.array([self._known[chosen][0] for chosen in sets])
 
-    def _invented_bits(self, chosen: tuple[int, ...]) -> float:
-        """Return the length of the definitions that a set uses; more than allowed cost much."""
-        if not self._definitions:
-            return 0.0
-        used = {d for n in chosen for d in self._hypotheses.candidates[n].definitions}
-        extra = max(0, len(used) - self._most_invented)
-        return sum(self._definitions[d] for d in used) + _EXTRA_BITS * extra
-
     def search(self) -> list[tuple[float, tuple[int, ...]]]:
         """Return the sets of candidates that were scored, the shortest descriptions first."""
-        count = len(self._rules)
+        count = len(self._hypotheses.candidates)
         self.total([()])
         try:
             self._score([(n,) for n in range(count)])
@@ -525,17 +504,16 @@ def gradient_search(
         candidates = _screen(found.candidates)
         if found.unexplained:
             return found, 0.0
-        cost: ExampleCost | _NoneWrong = _NoneWrong()
+        cost = LabelCost(labels, 2.0**-_WRONG_BITS)
     else:
         cost = LabelCost(labels, noise)
         source = NoisyCandidates(problem, options, cost, budget)
         candidates = next(source.rounds(), [])
-        found.relations, found.definitions = source.relations, source.definitions
+        found = source.found
     if not candidates:
         return found, 0.0
     hypotheses = Hypotheses(problem, candidates)
-    bits = {number: one.relation.bits for number, one in found.definitions.items()}
-    scorer = SetScorer(hypotheses, cost, bits, options.invent, budget)
+    scorer = SetScorer(hypotheses, cost, options.invent, budget)
     empty = float(scorer.total([()])[0])
     for start in range(_STARTS):
         best_bits, best = _train(scorer, len(candidates), [options.seed, start], budget)
@@ -570,14 +548,6 @@ def _choices(
             chosen.append(smaller)
     chosen[1:] = sorted(chosen[1:])[:most]
     return [Choice(one, bits, False) for bits, one in chosen]
-
-
-class _NoneWrong:
-    """The cost of wrong labels where none is allowed."""
-
-    def bits_of(self, missed: np.ndarray, extra: np.ndarray) -> np.ndarray:
-        """Return the bits for positive examples that are not derived, and negative ones that are."""
-        return np.asarray((missed + extra) * _WRONG_BITS)
 
 
 def _screen(candidates: Sequence[Candidate]) -> list[Candidate]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,8 +24,9 @@ from latentgamma.relational.clauses import (
     as_body,
     clause_bits,
     instances,
+    set_bits,
 )
-from latentgamma.relational.invention import Definition, definitions
+from latentgamma.relational.invention import Definition, definitions, used_definitions
 from latentgamma.relational.problem import Problem, Relation
 
 # ---- The shortest set of candidate clauses that explains the examples, found by clingo
@@ -54,17 +55,11 @@ class Choice:
 class Selection:
     """The answer set program that chooses among candidates; `finished` is whether it compared all sets.
 
-    `definitions` has the description length of each invented predicate; sets of more than `most_bits`
-    are left out.
+    Sets of more than `most_bits` are left out.
     """
 
     def __init__(
-        self,
-        hypotheses: Hypotheses,
-        definitions: dict[int, float],
-        most_invented: int,
-        budget: Budget,
-        most_bits: float = math.inf,
+        self, hypotheses: Hypotheses, most_invented: int, budget: Budget, most_bits: float
     ) -> None:
         import clingo
 
@@ -72,7 +67,6 @@ class Selection:
             ["--warn=none", "--opt-strategy=usc,stratify", "--configuration=handy"]
         )
         self._candidates: Sequence[Candidate] = hypotheses.candidates
-        self._definitions = definitions
         self._budget = budget
         self.finished = False
         with self._control.backend() as backend:
@@ -88,7 +82,7 @@ class Selection:
             for fact in hypotheses.given.tolist():
                 backend.add_rule([atom(fact)])
             weights = []
-            users: dict[int, list[int]] = {}
+            users: dict[tuple[int, float], list[int]] = {}
             for number, one in enumerate(self._candidates):
                 heads, bodies = hypotheses.rules_of(number)
                 use = self._use[number]
@@ -97,18 +91,18 @@ class Selection:
                 for row, head in enumerate(heads.tolist()):
                     backend.add_rule([atom(head)], [use, *(atom(c[row]) for c in columns)])
                 weights.append((use, round(_PARTS * one.bits)))
-                for definition in one.definitions:
+                for definition in one.definitions.items():
                     users.setdefault(definition, []).append(use)
             for head in hypotheses.positive.tolist():
                 backend.add_rule([], [-atom(head)])
             for head in hypotheses.negative.tolist():
                 backend.add_rule([], [atom(head)])
             needed = []
-            for definition, uses in users.items():
+            for (_, bits), uses in users.items():
                 used = backend.add_atom()
                 for use in uses:
                     backend.add_rule([used], [use])
-                weights.append((used, round(_PARTS * definitions[definition])))
+                weights.append((used, round(_PARTS * bits)))
                 needed.append((used, 1))
             if len(needed) > most_invented:
                 backend.add_weight_rule([], most_invented + 1, needed)
@@ -138,7 +132,7 @@ class Selection:
         if not found:
             return None
         chosen = found[-1]
-        return Choice(chosen, self.bits(chosen), self.finished)
+        return Choice(chosen, set_bits(self._candidates[n] for n in chosen), self.finished)
 
     def limit(self, clauses: int) -> None:
         """Leave out sets of more candidates than this."""
@@ -150,12 +144,6 @@ class Selection:
         with self._control.backend() as backend:
             backend.add_rule([], [self._use[number] for number in choice.chosen])
 
-    def bits(self, chosen: Sequence[int]) -> float:
-        """Return the description length of a set of candidates."""
-        used = {d for number in chosen for d in self._candidates[number].definitions}
-        clauses = sum(self._candidates[number].bits for number in chosen)
-        return clauses + sum(self._definitions[d] for d in used)
-
 
 # ---- The candidate clauses of a search, one for each set of instances
 
@@ -164,7 +152,7 @@ MOST_CANDIDATES = 4_000
 
 
 class CandidatePool:
-    """The candidates so far, one for each set of instances.
+    """The candidates so far, one for each set of instances, over the relations of `found`.
 
     `exact` is whether no rule is recursive, so that the examples that each covers decide; `too_large`
     counts the clauses with too many instances, which were left out.
@@ -173,25 +161,18 @@ class CandidatePool:
     def __init__(
         self,
         problem: Problem,
-        relations: Sequence[Relation],
+        found: Found,
         learned: Sequence[int],
         predicates: int,
         *,
         exact: bool = False,
     ) -> None:
-        self.exact = exact
-        self.problem, self.relations, self.learned = problem, relations, learned
-        self.predicates = predicates
+        self.exact, self.predicates = exact, predicates
+        self.problem, self.found, self.learned = problem, found, learned
         self._targets = {target.relation: target for target in problem.targets}
         self._by_key: dict[tuple[object, ...], Candidate] = {}
         self.labelled = problem.labelled
-        self.definitions: dict[int, Definition] = {}
         self.too_large = 0
-
-    @property
-    def definition_bits(self) -> dict[int, float]:
-        """The description length of each invented predicate."""
-        return {number: one.relation.bits for number, one in self.definitions.items()}
 
     @property
     def size(self) -> int:
@@ -232,8 +213,9 @@ class CandidatePool:
                     budget.spend(len(covered))
                     one = Candidate(clause, bits, np.sort(seeker.examples.codes[covered]), ())
                 else:
+                    relations = self.found.relations
                     one = instances(
-                        clause, bits, self.problem, target, self.relations, self.learned, budget
+                        clause, bits, self.problem, target, relations, self.learned, budget
                     )
             except OutOfBudget:
                 return refused, False
@@ -244,10 +226,7 @@ class CandidatePool:
             if one is None:
                 refused.append(clause)
                 continue
-            needs = {p for p, _ in clause.body if p in self.definitions}
-            for p in list(needs):
-                needs |= set(self.definitions[p].needs)
-            one.definitions = tuple(sorted(needs))
+            one.definitions = used_definitions(clause, self.found.definitions)
             keep_shortest(self._by_key, one)
         return refused, True
 
@@ -275,14 +254,15 @@ def _drop_dominated(candidates: list[Candidate], budget: Budget) -> list[Candida
         cover = np.zeros(len(codes[head]), bool)
         cover[np.searchsorted(codes[head], one.heads)] = True
         packed = np.packbits(cover)
-        shorter = [covers[head, d] for d in {(), one.definitions} if (head, d) in covers]
+        needs = (*one.definitions,)
+        shorter = [covers[head, d] for d in {(), needs} if (head, d) in covers]
         rivals = [rows[:count] for rows, count in shorter]
         budget.spend(sum(rows.size for rows in rivals) // 16)  # bytes, and no lookups
         if any((packed & ~rows == 0).all(axis=1).any() for rows in rivals):
             continue
         kept.append(one)
         if not one.recursive:
-            key = (head, one.definitions)
+            key = (head, needs)
             empty = np.empty((64, len(packed)), np.uint8)
             rows, count = covers.get(key, (empty, 0))
             rows = np.concatenate([rows, np.empty_like(rows)]) if count == len(rows) else rows
@@ -345,6 +325,12 @@ class Found:
     alternatives_timed_out: bool = False  # whether the time limit ended the search for alternatives
     notes: list[str] = field(default_factory=list)  # what was left out
     nearest: Choice | None = None  # if a list of the labels is shorter, with the bits above it
+
+    def define(self, made: Iterable[Definition]) -> None:
+        """Add invented predicates, which are numbered after the relations so far."""
+        for one in made:
+            self.relations.append(one.relation)
+            self.definitions[one.number] = one
 
 
 @dataclass(frozen=True)
@@ -440,9 +426,7 @@ class _Search:
         self._seekers = self._seekers_of(allowed, self._recursive)
         exact = not options.recursive and not options.invent
         exact &= all(seeker.examples.complete for seeker in self._seekers)
-        self._pool = CandidatePool(
-            problem, self.found.relations, self._learned, len(allowed), exact=exact
-        )
+        self._pool = CandidatePool(problem, self.found, self._learned, len(allowed), exact=exact)
 
     def run(self) -> Found:
         """Return the shortest programs."""
@@ -569,7 +553,7 @@ class _Search:
         with contextlib.suppress(OutOfBudget):
             hypotheses = self._compare_with_examples()
             if not self.found.unexplained and any(one.recursive for one in hypotheses.candidates):
-                pair = _best_pair(hypotheses, self._pool.definition_bits, self._budget)
+                pair = _best_pair(hypotheses, self._budget)
                 if pair is not None and len(pair.chosen) <= (self._options.max_clauses or 2):
                     self.found.choices = [pair]
 
@@ -641,7 +625,8 @@ class _Search:
     def _compare_with_examples(self) -> Hypotheses:
         """Return the program of all candidates so far, and note which examples none derives."""
         candidates = self._pool.candidates(self._budget)
-        self._budget.reserve(_ROWS_OF_A_CLOSURE * _literals(candidates))
+        literals = sum(one.literals for one in candidates)
+        self._budget.reserve(_ROWS_OF_A_CLOSURE * literals)
         hypotheses = Hypotheses(self._problem, candidates)
         derived = hypotheses.models([range(len(candidates))])[0]
         missing = hypotheses.positive[~derived[hypotheses.positive]]
@@ -695,10 +680,9 @@ class _Search:
     def _selection(self, budget: Budget, most_bits: float) -> Selection:
         """Return the choice among the candidates that were found."""
         candidates = self.found.candidates
-        budget.reserve(_ROWS_OF_A_LITERAL * _literals(candidates))
+        budget.reserve(_ROWS_OF_A_LITERAL * sum(one.literals for one in candidates))
         hypotheses = Hypotheses(self._problem, candidates)
-        bits, invent = self._pool.definition_bits, self._options.invent
-        return Selection(hypotheses, bits, invent, budget, most_bits)
+        return Selection(hypotheses, self._options.invent, budget, most_bits)
 
     def _add_alternatives(self) -> None:
         """Add the next shortest programs that do not contain an earlier one."""
@@ -733,17 +717,15 @@ class _Search:
         """Add candidates that use an invented predicate."""
         relations = self.found.relations
         defining = budget.part(rows=_DEFINITION_FRACTION * budget.rows_left)
-        first = definitions(self._problem, relations, self._background, len(relations), defining)
-        self._define(first)
+        first = definitions(self._problem, relations, self._background, defining)
+        self.found.define(first)
         # The second predicate is defined by one of the first ones, and the background.
         for one in first[:_MOST_BASES] if self._options.invent == 2 else ():
             if defining.stops():
                 break
             usable, built = [*self._background, one.number], frozenset({one.number})
-            second = definitions(
-                self._problem, relations, usable, len(relations), defining, must_use=built
-            )
-            self._define(second[:_MOST_SECOND])
+            second = definitions(self._problem, relations, usable, defining, must_use=built)
+            self.found.define(second[:_MOST_SECOND])
         invented = sorted(self.found.definitions)
         if not invented:
             return
@@ -756,28 +738,15 @@ class _Search:
                 self._pool.add(clauses, budget)
             self._report(level, "invented predicates, ")
 
-    def _define(self, made: Sequence[Definition]) -> None:
-        for one in made:
-            self.found.relations.append(one.relation)
-            self.found.definitions[one.number] = self._pool.definitions[one.number] = one
 
-
-def _literals(candidates: Sequence[Candidate]) -> int:
-    """Return the number of literals in all instances, with those that say which candidate is used."""
-    return sum(len(one.heads) * (2 + len(one.bodies)) for one in candidates)
-
-
-def _best_pair(
-    hypotheses: Hypotheses, definitions: Mapping[int, float], budget: Budget
-) -> Choice | None:
+def _best_pair(hypotheses: Hypotheses, budget: Budget) -> Choice | None:
     """Return the shortest one or two candidates that explain the examples, without a proof."""
     candidates = hypotheses.candidates
     recursive = [n for n, one in enumerate(candidates) if one.recursive]
     bases = [n for n, one in enumerate(candidates) if not one.recursive]
 
     def bits(chosen: Sequence[int]) -> float:
-        used = {d for number in chosen for d in candidates[number].definitions}
-        return sum(candidates[n].bits for n in chosen) + sum(definitions[d] for d in used)
+        return set_bits(candidates[n] for n in chosen)
 
     sets: list[tuple[int, ...]] = [(n,) for n in range(len(candidates))]
     sets += itertools.product(bases, recursive)
@@ -786,9 +755,7 @@ def _best_pair(
     for start in range(0, len(sets), step):
         part = sets[start : start + step]
         budget.spend(hypotheses.program.R * len(part) // 16)
-        models = hypotheses.models(part)
-        right = models[:, hypotheses.positive].all(axis=1)
-        right &= ~models[:, hypotheses.negative].any(axis=1)
+        right = hypotheses.explain(part)
         if right.any():
             chosen = part[int(np.argmax(right))]
             return Choice(chosen, bits(chosen), False)
