@@ -699,7 +699,7 @@ def test_states_without_any_body_are_tried_before_those_with_an_uncertain_one():
 
     states = np.eye(200, dtype=bool)  # all of one size, so that nothing else decides
     every = np.ones(200, np.bool_)
-    head = _Head(HeadTask(0, states, every, np.ones(200, np.int64), every, 8), [], 0.0)
+    head = _Head(HeadTask(0, states, every, np.ones(200, np.int64), every, 8), 0.0)
     head.unexplained[:-3] = False
     head.choose(8)
     assert {197, 198, 199} <= {int(atom) for seed in head.seeds for atom in seed}

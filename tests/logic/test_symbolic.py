@@ -234,9 +234,9 @@ def test_a_rule_that_only_lost_facts_seem_to_need_goes(seed):
     needless = [(9, (3, 4, 6)), (8, (4, 5, 11))]
     known, allowed = np.ones_like(closed), np.ones((12, 12), bool)
     examples = ClosureExamples(facts & closed, closed, known, allowed, 3)
-    kept = worth_keeping([*rules, *needless], examples, noise=0.02, kept=0)
-    assert set(kept) == set(rules)
-    assert worth_keeping(rules[:1], examples, noise=0.02, kept=1) == rules[:1]
+    assert set(worth_keeping([*rules, *needless], examples, 0.02)) == set(rules)
+    with_one = dataclasses.replace(examples, kept=needless[:1])
+    assert worth_keeping(needless[:1], with_one, 0.02) == needless[:1]
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -32,6 +32,8 @@ class HeadTask:
     max_body: int
     #: The probability that the head followed, where labels are probabilities. (n,)
     probability: npt.NDArray[np.float32] | None = None
+    #: Bodies that are taken as they are.
+    known: tuple[Body, ...] = ()
 
     @property
     def positives(self) -> Mask:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +48,8 @@ class ClosureExamples:
         known: where the label of a closure is known. (N, M)
         allowed: which atoms (columns) the bodies of each head (rows) may use. (M, M)
         max_body: the largest body.
+        kept: rules that stay; they come first wherever rules are listed.
+        probability: the probability of each label, if labels are probabilities. (N, M)
     """
 
     facts: Mask
@@ -55,6 +57,8 @@ class ClosureExamples:
     known: Mask
     allowed: Mask
     max_body: int
+    kept: Sequence[Implication] = ()
+    probability: npt.NDArray[np.float32] | None = None
 
     @property
     def M(self) -> int:
@@ -67,14 +71,10 @@ class ClosureExamples:
 
 
 def rules_from_closures(
-    examples: ClosureExamples,
-    learn: LearnHeads,
-    *,
-    kept: Sequence[Implication] = (),
-    report: ReportRules | None = None,
+    examples: ClosureExamples, learn: LearnHeads, report: ReportRules | None = None
 ) -> list[Implication]:
     """Return rules under which each fact set has its closure, as far as the learner finds them."""
-    rules: list[Implication] = list(kept)
+    rules: list[Implication] = list(examples.kept)
     closed, known = examples.closed, examples.known
     first = distinct(np.hstack([closed, known]))[0]
     sets, labelled = closed[first], known[first]
@@ -94,16 +94,15 @@ def rules_from_closures(
                 if not task.counterexamples(body)
             ]
             before = set(rules)
-            rules = remove_implied([*rules, *new], closed, len(kept))
+            rules = remove_implied([*rules, *new], closed, len(examples.kept))
             if set(rules) == before:
                 break
-    rules = _needed(rules, examples, len(kept))
-    rules = _best_tested(rules, examples, len(kept))
-    return _needed(remove_implied(rules, closed, len(kept)), examples, len(kept))
+    rules = _best_tested(_needed(rules, examples), examples)
+    return _needed(remove_implied(rules, closed, len(examples.kept)), examples)
 
 
 def closure_alternatives(
-    rules: Sequence[Implication], examples: ClosureExamples, kept: int = 0
+    rules: Sequence[Implication], examples: ClosureExamples
 ) -> tuple[dict[Implication, list[Body]], int]:
     """Return the bodies that could replace that of each rule, and how many searches were cut short.
 
@@ -112,7 +111,7 @@ def closure_alternatives(
     """
     found: dict[Implication, list[Body]] = {}
     unproved = 0
-    for rule in rules[kept:]:
+    for rule in rules[len(examples.kept) :]:
         head, body = rule
         state = examples.derived([other for other in rules if other != rule])
         missing = examples.closed & examples.known & ~state
@@ -152,9 +151,7 @@ def _task(head: int, positives: Mask, negatives: Mask, examples: ClosureExamples
     )
 
 
-def _needed(
-    rules: Sequence[Implication], examples: ClosureExamples, kept: int
-) -> list[Implication]:
+def _needed(rules: Sequence[Implication], examples: ClosureExamples) -> list[Implication]:
     """Return the rules without those that no example needs, the least supported tried first."""
     wanted = examples.closed & examples.known
     state = examples.derived(rules)
@@ -163,23 +160,22 @@ def _needed(
         rule: int((covered(state, rule[1]) & ~examples.facts[:, rule[0]]).sum()) for rule in rules
     }
     left = list(rules)
-    for rule in sorted(rules[kept:], key=lambda rule: (support[rule], -len(rule[1]), rule)):
+    learned = rules[len(examples.kept) :]
+    for rule in sorted(learned, key=lambda rule: (support[rule], -len(rule[1]), rule)):
         rest = [other for other in left if other != rule]
         if (examples.derived(rest) & wanted).sum() == reached:
             left = rest
     return left
 
 
-def _best_tested(
-    rules: Sequence[Implication], examples: ClosureExamples, kept: int
-) -> list[Implication]:
+def _best_tested(rules: Sequence[Implication], examples: ClosureExamples) -> list[Implication]:
     """Return the rules, each with the body that had most chances to be refuted.
 
     Where a rule is missing, its body lies in what the others derive. Of the bodies there that no
     closed set refutes, the best is the one in most closed sets that could have refuted it.
     """
     closed, known, left = examples.closed, examples.known, list(rules)
-    for place in range(kept, len(left)):
+    for place in range(len(examples.kept), len(left)):
         head, body = left[place]
         state = examples.derived([rule for j, rule in enumerate(left) if j != place])
         missing = (closed & known & ~state).any(1)
@@ -210,30 +206,18 @@ _SAMPLE = 200
 def rules_from_noisy_closures(
     examples: ClosureExamples,
     learn: LearnHeads,
-    *,
     noise: float,
-    probability: npt.NDArray[np.float32] | None = None,
-    kept: Sequence[Implication] = (),
     report: ReportRules | None = None,
 ) -> list[Implication]:
-    """Return the rules that are likeliest behind closures with wrong entries.
+    """Return the rules that are likeliest behind closures of whose entries a fraction is wrong.
 
     States are never taken from the closures, where an atom and its consequences confirm each
     other, but from the facts and the rules so far: only a fact can be a cause. A fact that its
     closure lacks is dropped, since a true one is missing there as seldom as a label is wrong.
-
-    Args:
-        examples: the fact sets and their closures.
-        learn: the learner of single heads; it must allow for noise.
-        noise: the fraction of wrong entries.
-        probability: the probability of each label. (N, M)
-        kept: rules that stay whatever the data say.
-        report: called before each round.
     """
-    closed, known, allowed = examples.closed, examples.known, examples.allowed
-    given = examples.facts & (closed | ~known)
-    examples = ClosureExamples(given, closed, known, allowed, examples.max_body)
-    rules: list[Implication] = list(kept)
+    closed, known, probability = examples.closed, examples.known, examples.probability
+    examples = replace(examples, facts=examples.facts & (closed | ~known))
+    rules: list[Implication] = list(examples.kept)
     for _ in range(_ROUNDS):
         state = examples.derived(rules)
         if report is not None:
@@ -241,7 +225,7 @@ def rules_from_noisy_closures(
         tasks = []
         for h in range(examples.M):
             rows = ~state[:, h] & known[:, h]
-            if not (allowed[h].any() and closed[rows, h].any()):
+            if not (examples.allowed[h].any() and closed[rows, h].any()):
                 continue
             tasks.append(
                 HeadTask(
@@ -249,7 +233,7 @@ def rules_from_noisy_closures(
                     state[rows],
                     closed[rows, h],
                     np.ones(int(rows.sum()), np.int64),
-                    allowed[h],
+                    examples.allowed[h],
                     examples.max_body,
                     None if probability is None else probability[rows, h],
                 )
@@ -261,15 +245,15 @@ def rules_from_noisy_closures(
         ]
         before = set(rules)
         together = list(dict.fromkeys([*rules, *new]))
-        rules = remove_implied(together, examples.derived(together), len(kept))
-        rules = _not_refuted(rules, examples, noise=noise, kept=len(kept))
+        rules = remove_implied(together, examples.derived(together), len(examples.kept))
+        rules = _not_refuted(rules, examples, noise)
         if set(rules) == before:
             break
-    return worth_keeping(rules, examples, noise=noise, kept=len(kept))
+    return worth_keeping(rules, examples, noise)
 
 
 def worth_keeping(
-    rules: Sequence[Implication], examples: ClosureExamples, *, noise: float, kept: int
+    rules: Sequence[Implication], examples: ClosureExamples, noise: float
 ) -> list[Implication]:
     """Return the rules that raise the likelihood of the examples by more than their description.
 
@@ -278,7 +262,7 @@ def worth_keeping(
     """
     M, left = examples.M, list(rules)
     nats = math.log((1 - noise) / noise)  # what one wrong label costs
-    for rule in sorted(rules[kept:], key=lambda rule: (-len(rule[1]), rule)):
+    for rule in sorted(rules[len(examples.kept) :], key=lambda rule: (-len(rule[1]), rule)):
         rest = [other for other in left if other != rule]
         changed = (examples.derived(left) != examples.derived(rest)).any(1)
         rows = np.flatnonzero(changed)
@@ -301,11 +285,11 @@ def _errors(program: Program, facts: Mask, closed: Mask, known: Mask) -> int:
 
 
 def _not_refuted(
-    rules: Sequence[Implication], examples: ClosureExamples, *, noise: float, kept: int
+    rules: Sequence[Implication], examples: ClosureExamples, noise: float
 ) -> list[Implication]:
     """Return the rules that are wrong no more often than labels are, where they alone decide."""
     left = list(rules)
-    for rule in rules[kept:]:
+    for rule in rules[len(examples.kept) :]:
         rest = [other for other in left if other != rule]
         state = examples.derived(rest)
         rows = covered(state, rule[1]) & ~state[:, rule[0]] & examples.known[:, rule[0]]

@@ -145,13 +145,13 @@ _MOST_FAILURES = 8
 _MARGIN = 3.0
 
 
-def find_rules(task: HeadTask, known: Sequence[Body] = (), least: float = 0.0) -> HeadRules:
+def find_rules(task: HeadTask, least: float = 0.0) -> HeadRules:
     """Return bodies that explain every positive state and lie inside no negative one.
 
-    Known bodies are taken as they are, others only if they explain `least` nats.
+    Those that are not known explain at least `least` nats.
     """
-    found = HeadRules(list(known))
-    cover = _Cover(task, known, least)
+    found = HeadRules([*task.known])
+    cover = _Cover(task, least)
     if task.states.size * task.states.shape[1] <= _PAIR_COST:
         for body in _best_pairs(cover):
             found.bodies.append(body)
@@ -167,7 +167,7 @@ def find_rules(task: HeadTask, known: Sequence[Body] = (), least: float = 0.0) -
             continue
         found.bodies.append(choice.body)
         cover.add(choice.body)
-    found.bodies = drop_redundant(cover.positives, found.bodies, keep=len(known))
+    found.bodies = drop_redundant(cover.positives, found.bodies, keep=len(task.known))
     return found
 
 
@@ -180,7 +180,7 @@ class _Choice(NamedTuple):
 class _Cover:
     """The positive states of a task that no body explains yet."""
 
-    def __init__(self, task: HeadTask, known: Sequence[Body], least: float) -> None:
+    def __init__(self, task: HeadTask, least: float) -> None:
         self.task, self.least = task, least
         #: Seeds in a row that shared no better body with others.
         self.failures = 0
@@ -188,9 +188,7 @@ class _Cover:
         self.weights: Counts = task.counts[task.positive]
         self.nats = surprisal(self.positives, self.weights, task)
         self.atoms = int((task.allowed & self.positives.any(0)).sum())
-        self.open = np.ones(len(self.positives), np.bool_)
-        for body in known:
-            self.add(body)
+        self.open = ~covered_by_any(self.positives, task.known)
 
     def add(self, body: Body) -> None:
         self.open &= ~covered(self.positives, body)
@@ -330,16 +328,14 @@ def drop_redundant(positives: Mask, bodies: Sequence[Body], keep: int = 0) -> li
     return [body for j, body in enumerate(bodies) if j not in dropped]
 
 
-def select_bodies(
-    task: HeadTask, pool: Iterable[Body], keep: Sequence[Body] = ()
-) -> tuple[list[Body], Mask]:
-    """Return bodies from a pool that cover all it can, and which positive states are uncertain.
+def select_bodies(task: HeadTask, pool: Iterable[Body]) -> tuple[list[Body], Mask]:
+    """Return the known bodies and some from a pool that cover all it can, and the uncertain states.
 
     No body of the pool may lie inside a negative state. Those worth most come first. A positive
     state is uncertain when the only body that covers it is longer to describe than what it explains
     alone. (positives,).
     """
-    positives, weights = task.positives, task.counts[task.positive]
+    positives, weights, keep = task.positives, task.counts[task.positive], task.known
     atoms = int(task.allowed.sum())
     options = [body for body in pool if body not in keep]
     inside = coverage(positives, options)
@@ -398,12 +394,12 @@ def alternatives_to(task: HeadTask, body: Body, needing: Mask) -> Alternatives:
     return Alternatives([other for other in options if other != body], found.proved)
 
 
-def add_alternatives(task: HeadTask, found: HeadRules, known: int = 0) -> None:
+def add_alternatives(task: HeadTask, found: HeadRules) -> None:
     """Add to each body that was learned what could stand in its place."""
     positives = task.positives
     inside = coverage(positives, found.bodies)
     times = inside.sum(0)
-    for body, mine in list(zip(found.bodies, inside, strict=True))[known:]:
+    for body, mine in list(zip(found.bodies, inside, strict=True))[len(task.known) :]:
         others = alternatives_to(task, body, positives[mine & (times == 1)])
         found.unproved += not others.proved
         if others.bodies:

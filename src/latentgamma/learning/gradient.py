@@ -67,7 +67,6 @@ def train(
     tasks: Sequence[HeadTask],
     *,
     noise: float = 0.0,
-    known: Sequence[Sequence[Body]] | None = None,
     homotopy: Homotopy | None = None,
     seed: int = 0,
     device: torch.device | str = "cpu",
@@ -87,7 +86,6 @@ def train(
     Args:
         tasks: the examples of each head.
         noise: the fraction of wrong labels.
-        known: bodies of each head that are taken as they are.
         homotopy: the annealing schedule.
         seed: the seed of everything random.
         device: where the slots are trained.
@@ -96,7 +94,7 @@ def train(
         report: called after each round, or part of one.
         compute: runs the training of some heads, or returns its saved result.
     """
-    heads = [_Head(task, list(known[i]) if known else [], noise) for i, task in enumerate(tasks)]
+    heads = [_Head(task, noise) for task in tasks]
     homotopy = homotopy or Homotopy()
     for turn in range(rounds):
         at_work = [head for head in heads if not head.done]
@@ -124,25 +122,27 @@ def train(
 class _Head:
     """The examples of one head, and the bodies found for it so far."""
 
-    def __init__(self, task: HeadTask, known: list[Body], noise: float) -> None:
-        self.task, self.known, self.noise = task, known, noise
+    def __init__(self, task: HeadTask, noise: float) -> None:
+        self.task, self.noise = task, noise
         self.positives, self.negatives = task.positives, task.negatives
         self.weights = task.counts[task.positive]
         self.rows = np.flatnonzero(task.positive), np.flatnonzero(~task.positive)
         hard = np.where(task.positive, 1 - noise, noise).astype(np.float32)
         self.labels = hard if task.probability is None else task.probability
-        self.bodies: list[Body] = list(known)
+        self.bodies: list[Body] = [*task.known]
         self.pool: dict[Body, None] = {}
         self.near_misses = np.zeros(len(self.negatives), np.bool_)
         self.seeds: list[npt.NDArray[np.int64]] = []
         self.rng = np.random.default_rng(0)
-        self.rounds_without_change = 0
         self.stopped = False
-        self._update_open()
+        self.unchanged = -1  # rounds in a row
+        self._update(self.bodies)
         self.unexplained = self.open.copy()
 
-    def _update_open(self) -> None:
-        self.open = ~covered_by_any(self.positives, self.bodies)
+    def _update(self, bodies: list[Body]) -> None:
+        self.unchanged = self.unchanged + 1 if set(bodies) == set(self.bodies) else 0
+        self.bodies = bodies
+        self.open = ~covered_by_any(self.positives, bodies)
 
     @property
     def done(self) -> bool:
@@ -212,19 +212,13 @@ class _Head:
                 self.pool.update(dict.fromkeys(self._pairs(order[: max(shortest, _HEAVY)])))
             if len(body) <= self.task.max_body:
                 self.pool[body] = None
-        before = set(self.bodies)
-        self.bodies, uncertain = select_bodies(self.task, self.pool, self.known)
-        self._update_open()
+        bodies, uncertain = select_bodies(self.task, self.pool)
+        self._update(bodies)
         self.unexplained = self.open.copy()
         # A state that only an uncertain body explains is tried again.
         self.open |= uncertain
-        self.rounds_without_change = (
-            self.rounds_without_change + 1 if set(self.bodies) == before else 0
-        )
         # A state without any body is tried for longer.
-        self.stopped = self.rounds_without_change >= (
-            2 if not self.unexplained.any() else _PATIENCE
-        )
+        self.stopped = self.unchanged >= (_PATIENCE if self.unexplained.any() else 2)
 
     def _pairs(self, heavy: npt.NDArray[np.int64]) -> Iterator[Body]:
         """Yield each atom with a large weight, beside the one that explains most open states with it.
@@ -245,14 +239,8 @@ class _Head:
         for order in learned:
             for size in range(1, min(len(order), self.task.max_body, 6) + 1):
                 self.pool[tuple(sorted(order[:size].tolist()))] = None
-        before = list(self.bodies)
-        found = find_likely_rules(self.task, self.noise, self.known, list(self.pool))
-        self.bodies = found.bodies
-        self._update_open()
-        self.rounds_without_change = (
-            self.rounds_without_change + 1 if set(self.bodies) == set(before) else 0
-        )
-        self.stopped = self.rounds_without_change >= 2
+        self._update(find_likely_rules(self.task, self.noise, list(self.pool)).bodies)
+        self.stopped = self.unchanged >= 2
 
     def result(self) -> HeadRules:
         unexplained = 0 if self.noise else int(self.weights[self.unexplained].sum())

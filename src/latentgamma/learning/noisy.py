@@ -48,41 +48,31 @@ _FEWEST_LABELS = 50
 
 
 def find_likely_rules(
-    task: HeadTask,
-    noise: float,
-    known: Sequence[Body] = (),
-    proposals: Sequence[Body] | None = None,
+    task: HeadTask, noise: float, proposals: Sequence[Body] | None = None
 ) -> HeadRules:
     """Return the bodies under which labels that are wrong with probability `noise` are likeliest.
 
     Args:
         task: the examples of the head.
         noise: the fraction of wrong labels.
-        known: bodies that are taken as they are.
         proposals: the only bodies to choose from, apart from versions of the best of them with
             one other atom; by default every short body.
     """
-    search = _GreedySearch(task, noise, known, proposals)
+    search = _GreedySearch(task, noise, proposals)
     for _ in range(_MOST_CHANGES):
         if not (search.add() or search.improve_one()):
             break
         search.remove_redundant()
     if search.follows_always():
-        return HeadRules([*known, ()])
+        return HeadRules([*task.known, ()])
     return HeadRules(search.bodies, search.alternatives())
 
 
 class _GreedySearch:
     """The bodies so far, each worth more than its description."""
 
-    def __init__(
-        self,
-        task: HeadTask,
-        noise: float,
-        known: Sequence[Body],
-        proposals: Sequence[Body] | None,
-    ) -> None:
-        self.task, self.known = task, list(known)
+    def __init__(self, task: HeadTask, noise: float, proposals: Sequence[Body] | None) -> None:
+        self.task, self.known = task, task.known
         self.noise = min(max(noise, 1e-4), 0.45)
         if task.probability is None:
             self.true, self.prior = np.where(task.positive, 1 - self.noise, self.noise), 0.5
@@ -90,7 +80,7 @@ class _GreedySearch:
             probability = task.probability.astype(np.float64)
             self.true = np.clip(probability, _LEAST_DOUBT, 1 - _LEAST_DOUBT)
             self.prior = float(np.average(self.true, weights=task.counts))
-        self.bodies: list[Body] = list(known)
+        self.bodies: list[Body] = [*task.known]
         self.proposals = proposals
         self.columns = np.flatnonzero(task.allowed & task.states.any(0))
         self.X = task.states[:, self.columns].astype(np.float32)  # (n, m)

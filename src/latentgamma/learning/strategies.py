@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from latentgamma._checkpoint import Compute, Journal, compute_now
+from latentgamma._checkpoint import Journal
 from latentgamma._text import quantity
 from latentgamma._version import __version__
 from latentgamma.errors import DistributedError
@@ -39,10 +39,7 @@ from latentgamma.learning.options import FitOptions, History
 from latentgamma.learning.training_data import TrainingData
 
 if TYPE_CHECKING:
-    import torch
-
     from latentgamma.learning.gradient import HeadStatus
-    from latentgamma.operator.annealing import Homotopy
 
 
 # ---- The learner of single heads that a method stands for, with progress and saved results
@@ -55,56 +52,43 @@ class HeadLearner:
     Attributes:
         method: "symbolic" or "gradient".
         noise: the fraction of wrong labels.
-        seed: the seed of everything random.
-        homotopy: the annealing schedule of the gradient learner.
-        device: where that runs.
+        options: what `fit` was called with.
         history: gets an entry for each finished head.
-        compute: runs pieces of work, or returns their saved results.
-        executor: searches for several heads at a time; by default one after the other.
-        finished: returns whether `compute` has the result of a piece of work; None if it has none.
+        journal: keeps the results of pieces of work; None if they are not kept.
         derived: the number of labels to explain, if the rules found are final; None if they are
             proposals, as from closures.
     """
 
     method: str
     noise: float
-    seed: int
-    homotopy: Homotopy | None
-    device: torch.device | str
+    options: FitOptions
     history: History
-    compute: Compute
-    executor: Executor | None
-    finished: Callable[[str], bool] | None
+    journal: Journal | None = None
     derived: int | None = None
     calls: int = 0
 
-    def __call__(
-        self, tasks: list[HeadTask], least: float = 0.0, known: Sequence[Sequence[Body]] = ()
-    ) -> list[HeadRules]:
+    def __call__(self, tasks: list[HeadTask], least: float = 0.0) -> list[HeadRules]:
         """Return what is learned for each head."""
         self.calls += 1
-        given = known or [()] * len(tasks)
-        if self.method == "symbolic":
-            return self._search(tasks, least, given)
-        return self._train(tasks, given)
+        return self._search(tasks, least) if self.method == "symbolic" else self._train(tasks)
 
-    def _search(
-        self, tasks: list[HeadTask], least: float, given: Sequence[Sequence[Body]]
-    ) -> list[HeadRules]:
+    def _compute(self, name: str, work: Callable[[], Any]) -> Any:
+        return self.journal.compute(name, work) if self.journal else work()
+
+    def _search(self, tasks: list[HeadTask], least: float) -> list[HeadRules]:
         found: list[HeadRules] = []
         rules = explained = 0
-
         names = [f"{self.calls}/{task.head}" for task in tasks]
         works = {
-            name: partial(_search_head, task, [*known], self.noise, least)
-            for name, task, known in zip(names, tasks, given, strict=True)
+            name: partial(_search_head, task, self.noise, least)
+            for name, task in zip(names, tasks, strict=True)
         }
-        if self.executor is not None:
-            finished = self.finished or (lambda name: False)
-            open_works = {name: work for name, work in works.items() if not finished(name)}
-            works |= _submit(self.executor, open_works)
+        if self.options.executor is not None:
+            done = {name for name in names if self.journal and self.journal.has(name)}
+            open_works = {name: work for name, work in works.items() if name not in done}
+            works |= _submit(self.options.executor, open_works)
         for i, (name, task) in enumerate(zip(names, tasks, strict=True)):
-            found.append(_from_json(self.compute(name, works[name])))
+            found.append(_from_json(self._compute(name, works[name])))
             bodies = found[-1].bodies
             stage = f"head {i + 1} of {len(tasks)}"
             if self.derived is None:
@@ -117,7 +101,7 @@ class HeadLearner:
             self.history.add(stage, rules, explained / max(1, self.derived), new)
         return found
 
-    def _train(self, tasks: list[HeadTask], given: Sequence[Sequence[Body]]) -> list[HeadRules]:
+    def _train(self, tasks: list[HeadTask]) -> list[HeadRules]:
         from latentgamma.learning.gradient import train
 
         call = self.calls
@@ -139,20 +123,18 @@ class HeadLearner:
         return train(
             tasks,
             noise=self.noise,
-            known=given,
-            homotopy=self.homotopy,
-            seed=self.seed,
-            device=self.device,
+            homotopy=self.options.homotopy,
+            seed=self.options.seed,
+            device=self.options.device,
             report=report,
-            compute=lambda name, work: self.compute(f"{call}/{name}", work),
+            compute=lambda name, work: self._compute(f"{call}/{name}", work),
         )
 
 
-def _search_head(task: HeadTask, known: list[Body], noise: float, least: float) -> dict[str, Any]:
-    """Return what search finds for one head; it can be run in another process."""
-    if noise:
-        return _to_json(find_likely_rules(task, noise, known))
-    return _to_json(find_rules(task, known, least))
+def _search_head(task: HeadTask, noise: float, least: float) -> dict[str, Any]:
+    """Return what search finds for one head as JSON has it; it can be run in another process."""
+    found = find_likely_rules(task, noise) if noise else find_rules(task, least)
+    return asdict(found) | {"alternatives": list(found.alternatives.items())}
 
 
 def _submit(
@@ -179,10 +161,6 @@ def _lost_workers() -> Iterator[None]:
             f"the executor stopped: {type(error).__name__}: {error}; with a checkpoint the same "
             "call resumes"
         ) from error
-
-
-def _to_json(found: HeadRules) -> dict[str, Any]:
-    return asdict(found) | {"alternatives": list(found.alternatives.items())}
 
 
 def _from_json(value: dict[str, Any]) -> HeadRules:
@@ -221,23 +199,10 @@ def learn_rules(data: TrainingData, options: FitOptions, history: History) -> Le
         return _from_models(data)
     method = "symbolic" if options.method == "auto" else options.method
     with contextlib.ExitStack() as stack:
-        compute: Compute = compute_now
-        finished: Callable[[str], bool] | None = None
+        learner = HeadLearner(method, data.noise, options, history)
         if options.checkpoint is not None:
             about = _about(data, options, method)
-            journal = stack.enter_context(Journal(options.checkpoint, about))
-            compute, finished = journal.compute, journal.has
-        learner = HeadLearner(
-            method,
-            noise=data.noise,
-            seed=options.seed,
-            homotopy=options.homotopy,
-            device=options.device,
-            history=history,
-            compute=compute,
-            executor=options.executor,
-            finished=finished,
-        )
+            learner.journal = stack.enter_context(Journal(options.checkpoint, about))
         found = _from_closures(data, learner) if data.closed else _from_transitions(data, learner)
     found.rules.sort(key=lambda rule: rule[0])
     return found
@@ -284,9 +249,8 @@ def _from_transitions(data: TrainingData, learner: HeadLearner) -> Learned:
     training = data.training
     learner.derived = int((training.counts @ ((training.labels == 1) & ~training.states)).sum())
     tasks: list[HeadTask] = []
-    known: list[list[Body]] = []
     for h in range(training.M):
-        mine = [body for head, body in data.known if head == h]
+        mine = tuple([body for head, body in data.known if head == h])
         rows = ~training.states[:, h] & (training.labels[:, h] >= 0)
         positive = training.labels[rows, h] == 1
         if not data.allowed[h].any() or not (positive.any() or (mine and len(positive))):
@@ -300,16 +264,16 @@ def _from_transitions(data: TrainingData, learner: HeadLearner) -> Learned:
                 data.allowed[h],
                 data.max_body,
                 None if training.probability is None else training.probability[rows, h],
+                mine,
             )
         )
-        known.append(mine)
     # Known rules of heads that nothing is learned about stay as they are.
     heads = {task.head for task in tasks}
     learned = Learned([rule for rule in data.known if rule[0] not in heads], learner.method, "")
     unproved = too_long = 0
-    for task, found, mine in zip(tasks, learner(tasks, 0.0, known), known, strict=True):
+    for task, found in zip(tasks, learner(tasks), strict=True):
         if not learner.noise:
-            add_alternatives(task, found, known=len(mine))
+            add_alternatives(task, found)
         learned.rules += [(task.head, body) for body in sorted(set(found.bodies))]
         learned.alternatives |= {
             (task.head, body): others for body, others in found.alternatives.items()
@@ -341,20 +305,16 @@ def _from_closures(data: TrainingData, learner: HeadLearner) -> Learned:
             known[rows],
             data.allowed,
             data.max_body,
+            data.known,
+            None if training.probability is None else training.probability[rows],
         )
-        rules = rules_from_noisy_closures(
-            examples,
-            learner,
-            noise=learner.noise,
-            probability=None if training.probability is None else training.probability[rows],
-            kept=data.known,
-            report=report,
-        )
+        rules = rules_from_noisy_closures(examples, learner, learner.noise, report)
         return Learned(rules, learner.method, _reason(learner, 0))
     closed = training.states | (training.labels == 1)
-    examples = ClosureExamples(training.states, closed, known, data.allowed, data.max_body)
-    rules = rules_from_closures(examples, learner, kept=data.known, report=report)
-    alternatives, unproved = closure_alternatives(rules, examples, len(data.known))
+    limits = data.allowed, data.max_body, data.known
+    examples = ClosureExamples(training.states, closed, known, *limits)
+    rules = rules_from_closures(examples, learner, report)
+    alternatives, unproved = closure_alternatives(rules, examples)
     return Learned(rules, learner.method, _reason(learner, unproved), alternatives)
 
 
