@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -24,7 +24,7 @@ from latentgamma.relational.clauses import (
     instances,
     set_bits,
 )
-from latentgamma.relational.invention import Definition, definitions, used_definitions
+from latentgamma.relational.invention import definitions, used_definitions
 from latentgamma.relational.problem import Problem, Relation, Target, decode
 from latentgamma.relational.search import (
     Choice,
@@ -135,27 +135,25 @@ class NoisyCandidates:
     ) -> None:
         self.found = Found(relations=list(problem.relations))
         self.literals = 0
-        self._problem, self._options, self._budget = problem, options, budget
+        self.problem, self.options, self.cost = problem, options, cost
+        self._budget = budget
         self._growth = budget.part(fraction=_BODY_FRACTION)
-        self._learned = [target.relation for target in problem.targets]
+        self.learned = [target.relation for target in problem.targets]
         everything = range(len(problem.relations))
-        self._background = [r for r in everything if r not in self._learned]
+        self._background = [r for r in everything if r not in self.learned]
         recursive = options.recursive and problem.lists_every_tuple
-        allowed = [*self._background, *self._learned] if recursive else self._background
-        self._predicates = len(allowed)
-        self._bodies = [
-            _Bodies(problem, self._seeker(target, allowed), cost, options, len(allowed))
-            for target in problem.targets
-        ]
-        self._invented = self._with_invented(cost) if options.invent else []
+        allowed = [*self._background, *self.learned] if recursive else self._background
+        self.predicates = len(allowed)
+        self._bodies = [_Bodies(self, target, allowed) for target in problem.targets]
+        self._invented = self._with_invented() if options.invent else []
 
     def rounds(self) -> Iterator[list[Candidate]]:
         """Return candidates, each time with longer bodies; the first time of several lengths."""
-        while self.literals < self._options.max_body:
+        while self.literals < self.options.max_body:
             self.literals += 1
             for bodies in self._bodies:
                 bodies.grow(self.literals, self._growth)
-            more = self.literals < self._options.max_body
+            more = self.literals < self.options.max_body
             more = more and any(bodies.frontier for bodies in self._bodies)
             more = more and not self._growth.stops()
             few = sum(bodies.rows for bodies in self._bodies) < _MOST_ROWS
@@ -166,36 +164,25 @@ class NoisyCandidates:
             if not more:
                 return
 
-    def _seeker(self, target: Target, allowed: Sequence[int]) -> BodySearch:
-        examples = Examples.of(
-            self._problem, target, _MOST_EXAMPLES, self._options.seed, unlabelled=False
-        )
-        found, invented = self.found, sorted(self.found.definitions)
-        return BodySearch(
-            self._problem, target, found.relations, allowed, self._learned, examples, invented
-        )
-
-    def _with_invented(self, cost: ExampleCost) -> list[Clause]:
+    def _with_invented(self) -> list[Clause]:
         """Return the best clauses of up to two literals with an invented predicate."""
         self.found.define(
-            definitions(self._problem, self.found.relations, self._background, self._growth)
+            definitions(self.problem, self.found.relations, self._background, self._growth)
         )
-        known = self.found.definitions
+        invented = sorted(self.found.definitions)
         found: list[_Scored] = []
-        for target in self._problem.targets:
-            seeker = self._seeker(target, sorted(known))
-            bodies = _Bodies(self._problem, seeker, cost, self._options, self._predicates, known)
+        for target in self.problem.targets:
+            bodies = _Bodies(self, target, invented)
             bodies.grow(1, self._growth)
-            bodies.frontier.sort(key=lambda entry: -entry[0])
             del bodies.frontier[_INVENTED_GROW:]
-            seeker.allow([*self._background, *sorted(known)])
+            bodies.seeker.allow([*self._background, *invented])
             bodies.grow(2, self._growth)
             found += sorted(bodies.found, reverse=True)[:_INVENTED]
         return [one.clause for one in found]
 
     def _candidates(self, clauses: Sequence[Clause]) -> list[Candidate]:
         """Return the clauses with all their instances, whatever the labels say about the targets."""
-        problem = self._problem
+        problem = self.problem
         full = list(self.found.relations)
         for target in problem.targets if problem.lists_every_tuple else ():
             codes = problem.every_tuple(target)
@@ -206,8 +193,8 @@ class NoisyCandidates:
         targets = {target.relation: target for target in problem.targets}
         by_key: dict[tuple[object, ...], Candidate] = {}
         literals = 0
-        learned = set(self._learned)
-        lengths = {clause: clause_bits(clause, self._predicates) for clause in clauses}
+        learned = set(self.learned)
+        lengths = {clause: clause_bits(clause, self.predicates) for clause in clauses}
         for clause in sorted(lengths, key=lambda one: (one.uses(learned), lengths[one])):
             bits = lengths[clause]
             target = targets[clause.head]
@@ -232,35 +219,29 @@ class NoisyCandidates:
 class _Bodies:
     """The scored bodies of one target; `frontier` has those that grow, with their promise."""
 
-    def __init__(
-        self,
-        problem: Problem,
-        seeker: BodySearch,
-        cost: ExampleCost,
-        options: SearchOptions,
-        predicates: int,
-        definitions: Mapping[int, Definition] | None = None,
-    ) -> None:
+    def __init__(self, source: NoisyCandidates, target: Target, allowed: Sequence[int]) -> None:
         self.found: list[_Scored] = []
         self.frontier: list[tuple[float, Body]] = [(0.0, ())]
         self.rows = 0
-        self._seeker, self._options, self._predicates = seeker, options, predicates
+        self._source = source
+        problem, found, seed = source.problem, source.found, source.options.seed
+        examples = Examples.of(problem, target, _MOST_EXAMPLES, seed, unlabelled=False)
+        self.seeker = BodySearch(
+            problem, target, found.relations, allowed, source.learned, examples, found.definitions
+        )
         self._bases: list[_Scored] = []
-        positive, sampled = len(seeker.target.positive), int(seeker.examples.positive.sum())
-        self._gain = cost.gains(positive)
+        positive, sampled = len(target.positive), int(examples.positive.sum())
+        self._gain = source.cost.gains(positive)
         # Positive and negative examples for each one that was sampled.
-        negative = problem.label_count(seeker.target) - positive
+        negative = problem.label_count(target) - positive
         self._positive = positive / max(1, sampled)
-        self._negative = negative / max(1, len(seeker.examples.codes) - sampled)
-        self._definitions = definitions or {}
-        self._widest = max(relation.arity for relation in seeker.relations)
+        self._negative = negative / max(1, len(examples.codes) - sampled)
+        self._widest = max(relation.arity for relation in found.relations)
 
     def grow(self, level: int, budget: Budget) -> None:
         """Score the bodies with one more literal; when the budget is used up, those so far count."""
-        seeker = self._seeker
-        limit = most_variables(
-            level, seeker.target.arity, self._widest, self._options.max_variables
-        )
+        seeker, most = self.seeker, self._source.options.max_variables
+        limit = most_variables(level, seeker.target.arity, self._widest, most)
         grown: list[tuple[float, Body]] = []
         try:
             for _, parent in self.frontier:
@@ -283,14 +264,14 @@ class _Bodies:
 
     def _score(self, body: Body, covered: np.ndarray) -> float | None:
         """Keep a clause that has every variable of its head; return the promise of its body."""
-        seeker = self._seeker
+        seeker = self.seeker
         bound = {v for n, literal in body if n not in seeker.tests for v in literal}
         complete = bound >= set(range(seeker.target.arity))
         right = self._positive * int((covered & seeker.examples.positive).sum())
         wrong = self._negative * int((covered & ~seeker.examples.positive).sum())
         clause = Clause(seeker.target.relation, seeker.target.arity, body)
-        bits = clause_bits(clause, self._predicates)
-        bits += sum(used_definitions(clause, self._definitions).values())
+        bits = clause_bits(clause, self._source.predicates)
+        bits += sum(used_definitions(clause, self._source.found.definitions).values())
         if complete and right + wrong:
             one = _Scored(self._gain(right, wrong) - bits, clause)
             # A base case may have a wrong label.
@@ -304,7 +285,7 @@ class _Bodies:
 
     def best(self) -> list[Clause]:
         """Return the clauses that may be worth their bits."""
-        recursive = self._seeker.recursive
+        recursive = self.seeker.recursive
         # A long clause can gain more than the short one that the program needs.
         groups: dict[tuple[int, bool], list[_Scored]] = {}
         for one in sorted(self.found, reverse=True):
@@ -316,7 +297,7 @@ class _Bodies:
             for one in group[: _SHORT_ONES if literals <= 2 else _OF_EACH_LENGTH]
         ]
         bases = [one for one in self.found if not one.clause.uses(recursive)] + self._bases
-        bases.sort(key=lambda one: clause_bits(one.clause, self._predicates))
+        bases.sort(key=lambda one: clause_bits(one.clause, self._source.predicates))
         return list(dict.fromkeys(one.clause for one in [*chosen, *bases[:_BASES]]))
 
 

@@ -726,16 +726,20 @@ def _special(
             continue
         if "<" in language.comparisons:
             for sign, compare in (("<", np.less), ("<=", np.less_equal)):
-                found.append(_computed(f"{{0}} {sign} {{1}}", n, (kind, kind), compare, values))
+                test = _on_values(compare, values)
+                found.append(_computed(f"{{0}} {sign} {{1}}", n, (kind, kind), test))
         if ">=" in language.comparisons:
             cuts = np.unique(values[domain])
             if len(cuts) > _MOST_CUTS + 1:
                 at = np.linspace(0, len(cuts) - 1, _MOST_CUTS + 2).round().astype(int)
                 cuts = np.unique(cuts[at])
-            for cut in cuts[1:]:
-                found.append(_threshold(">=", cut, n, kind, values))
-            for cut in cuts[:-1]:
-                found.append(_threshold("<=", cut, n, kind, values))
+            bounds: list[tuple[str, Test, float]] = [
+                (">=", np.greater_equal, cut) for cut in cuts[1:]
+            ]
+            bounds += [("<=", np.less_equal, cut) for cut in cuts[:-1]]
+            for sign, bound, cut in bounds:
+                test = _on_values(bound, values, cut)
+                found.append(_computed(f"{{0}} {sign} {int(cut)}", n, (kind,), test))
     return found
 
 
@@ -786,28 +790,18 @@ def _with_constants(
 
 
 def _negated(text: str, base: Relation) -> Relation:
-    empty = base.rows[:0]
-    return Relation(
-        f"not {text}",
-        empty,
-        base.constants,
-        base.types,
-        test=lambda *columns: ~base.holds(*columns),
+    return _computed(
+        f"not {text}", base.constants, base.types, lambda *columns: ~base.holds(*columns)
     )
 
 
-def _computed(
-    text: str, n: int, kinds: tuple[int, ...], compare: Any, values: Any = None
-) -> Relation:
-    def test(*columns: Ints) -> Any:
-        return compare(*(columns if values is None else (values[column] for column in columns)))
-
+def _computed(text: str, n: int, kinds: tuple[int, ...], test: Test) -> Relation:
     return Relation(text, np.empty((0, len(kinds)), np.int64), n, kinds, test=test)
 
 
-def _threshold(sign: str, cut: float, n: int, kind: int, values: Any) -> Relation:
-    compare = np.greater_equal if sign == ">=" else np.less_equal
-    return _computed(f"{{0}} {sign} {int(cut)}", n, (kind,), lambda one: compare(one, cut), values)
+def _on_values(compare: Test, values: npt.NDArray[np.float64], *more: float) -> Test:
+    """Return a comparison of the numbers that constants stand for, and one more."""
+    return lambda *columns: compare(*(values[column] for column in columns), *more)
 
 
 def read_facts(source: Any, what: str) -> Facts:

@@ -404,9 +404,6 @@ class Prolog:
                 yield bindings
         elif (name, len(args)) in _BUILTIN and (name, len(args)) not in self._clauses:
             yield from _BUILTIN[name, len(args)](self, args, bindings, depth)
-        elif name in {"true", "fail", "false"} and not args:
-            if name == "true":
-                yield bindings
         else:
             yield from self._resolve_clauses(goal, name, args, bindings, depth)
 
@@ -585,6 +582,8 @@ def _same(one: Term, other: Term) -> bool:
 
 _BUILTIN: dict[Signature, _Builtin] = {
     **{(name, 2): _comparison(compare) for name, compare in _COMPARE.items()},
+    ("true", 0): _test(lambda: True),
+    **dict.fromkeys((("fail", 0), ("false", 0)), _test(lambda: False)),
     ("=", 2): lambda _, args, b, __: _unified(args[0], args[1], b),
     ("\\=", 2): lambda _, args, b, __: [b] if _unify(args[0], args[1], b) is None else [],
     ("==", 2): _test(_same),
