@@ -19,7 +19,7 @@ from latentgamma.certificate.bounds import (
     sigmoid,
 )
 from latentgamma.certificate.constants import ClosedForm
-from latentgamma.certificate.rounding import EACH_TERM, Rounding
+from latentgamma.certificate.rounding import ABOVE, BELOW, EACH_TERM, Rounding
 from latentgamma.generators import random
 from latentgamma.program.program import Program
 from random_programs import random_program
@@ -89,23 +89,23 @@ def test_errors_are_relative_to_what_is_summed_and_not_to_a_difference() -> None
     rows = RowNumbers.of(thousand, one, one, 50 * one, zero, rounding)
     # 50 roundings of each term, and the two of the slack.
     error = 1000 * 52 * rounding.unit
-    above = rows.firing_above(thousand, 0.0, rounding)[0]
-    below = rows.firing_below(thousand, 0.0, rounding)[0]
+    above = rows.firing(thousand, 0.0, rounding, ABOVE)[0]
+    below = rows.firing(thousand, 0.0, rounding, BELOW)[0]
     assert error <= math.log(above / (1 - above)) <= 1.1 * error
     assert -1.1 * error <= math.log(below / (1 - below)) <= -error
     gates = GateNumbers.of(thousand, 5.0, False, 50 * one, zero, rounding)
-    assert error <= gates.evidence_above(thousand, 0.0, rounding)[0] <= 1.1 * error
-    assert -1.1 * error <= gates.evidence_below(thousand, 0.0, rounding)[0] <= -error
+    assert error <= gates.evidence(thousand, 0.0, rounding, ABOVE)[0] <= 1.1 * error
+    assert -1.1 * error <= gates.evidence(thousand, 0.0, rounding, BELOW)[0] <= -error
     # Negative terms of a size of 30 count, though they are not seen in the sum.
     rows = RowNumbers.of(zero, one, one, 50 * one, 60 * one, rounding)
-    mixed = rows.firing_above(zero, 0.0, rounding)[0]
+    mixed = rows.firing(zero, 0.0, rounding, ABOVE)[0]
     error = 60 * 50 * rounding.unit
     assert error <= math.log(mixed / (1 - mixed)) <= 1.1 * error
-    mixed = rows.firing_below(zero, 0.0, rounding)[0]
+    mixed = rows.firing(zero, 0.0, rounding, BELOW)[0]
     assert -1.1 * error <= math.log(mixed / (1 - mixed)) <= -error
     gates = GateNumbers.of(zero, 5.0, False, 50 * one, 60 * one, rounding)
-    assert error <= gates.evidence_above(zero, 0.0, rounding)[0] <= 1.1 * error
-    assert -1.1 * error <= gates.evidence_below(zero, 0.0, rounding)[0] <= -error
+    assert error <= gates.evidence(zero, 0.0, rounding, ABOVE)[0] <= 1.1 * error
+    assert -1.1 * error <= gates.evidence(zero, 0.0, rounding, BELOW)[0] <= -error
 
 
 def log_odds(p: float) -> float:
@@ -118,27 +118,28 @@ def test_each_slack_is_that_of_its_roundings() -> None:
     unit, large, one, zero = rounding.unit, np.full(1, 1e4), np.ones(1), np.zeros(1)
     rows = RowNumbers.of(large, one, one, zero, zero, rounding)
     # The slack is a difference of two numbers that are rounded each.
-    above = log_odds(rows.firing_above(large, 0.0, rounding)[0])
-    below = log_odds(rows.firing_below(large, 0.0, rounding)[0])
+    above = log_odds(rows.firing(large, 0.0, rounding, ABOVE)[0])
+    below = log_odds(rows.firing(large, 0.0, rounding, BELOW)[0])
     assert 2 * unit * 1e4 <= above <= 2.2 * unit * 1e4
     assert -2.2 * unit * 1e4 <= below <= -2 * unit * 1e4
     # The error that a sum was computed with here counts as well.
-    above = log_odds(rows.firing_above(large, 10 * unit, rounding)[0])
-    below = log_odds(rows.firing_below(large, 10 * unit, rounding)[0])
+    above = log_odds(rows.firing(large, 10 * unit, rounding, ABOVE)[0])
+    below = log_odds(rows.firing(large, 10 * unit, rounding, BELOW)[0])
     assert 12 * unit * 1e4 <= above <= 12.2 * unit * 1e4
     assert -12.2 * unit * 1e4 <= below <= -12 * unit * 1e4
     gates = GateNumbers.of(large, 5.0, False, zero, zero, rounding)
     # The offset is rounded twice and the difference once, all of them of the size of the offset.
     for loose in (0.0, 10 * unit):
         error = (3 + loose / unit) * unit * 1e4
-        assert error <= gates.evidence_above(large, loose, rounding)[0] <= 1.1 * error
-        assert -1.1 * error <= gates.evidence_below(large, loose, rounding)[0] <= -error
+        assert error <= gates.evidence(large, loose, rounding, ABOVE)[0] <= 1.1 * error
+        assert -1.1 * error <= gates.evidence(large, loose, rounding, BELOW)[0] <= -error
     # Two gates and their product.
     for bump in (False, True):
         gates = GateNumbers.of(zero, 5.0, bump, zero, zero, rounding)
-        share = gates.share(0.3 * one)[0]
-        assert 40 * unit <= gates.share_above(0.3 * one, rounding)[0] / share - 1 <= 50 * unit
-        assert -50 * unit <= gates.share_below(0.3 * one, rounding)[0] / share - 1 <= -40 * unit
+        gate = math.exp(-1 / 1.5**2) if bump else 1 / (1 + math.exp(-1.5))
+        share = gate / (1 + math.exp(-0.3))
+        assert 40 * unit <= gates.share(0.3 * one, rounding, ABOVE)[0] / share - 1 <= 50 * unit
+        assert -50 * unit <= gates.share(0.3 * one, rounding, BELOW)[0] / share - 1 <= -40 * unit
 
 
 def test_what_underflows_counts_once_for_each_rounding() -> None:
@@ -172,8 +173,8 @@ def test_in_double_precision_the_bounds_are_what_the_model_does(form: str) -> No
         share = (after - states) / (1 - states)
         whole, gates, rounding = weights.whole, weights.gates, weights.rounding
         high, low = (
-            whole.share_above(states, gates, rounding),
-            whole.share_below(states, gates, rounding),
+            whole.share(states, gates, rounding, ABOVE),
+            whole.share(states, gates, rounding, BELOW),
         )
         assert np.all(low <= share + 1e-12)
         assert np.all(share <= high + 1e-12)
@@ -240,8 +241,8 @@ def test_the_errors_of_the_certificates_own_sums_count(monkeypatch) -> None:
     lack = weights.lack_below(np.array([[0.7]]))
     firing = weights._firing_below(np.array([[0.7]]))
     # A body sum has as many terms as the body, and a few more operations.
-    assert np.all(firing <= rows.firing_below(lack, 0.01 * size, rounding))
-    assert np.all(firing >= rows.firing_below(lack, 0.01 * (size + 5), rounding))
+    assert np.all(firing <= rows.firing(lack, 0.01 * size, rounding, BELOW))
+    assert np.all(firing >= rows.firing(lack, 0.01 * (size + 5), rounding, BELOW))
     # What other rules give is a difference of sums over all rules of a head: they err twice.
     sent = weights._firing_below(np.zeros((1, 1)))[0][weights.head_rule] * weights.head
     atom = program.head_indices
@@ -252,13 +253,13 @@ def test_the_errors_of_the_certificates_own_sums_count(monkeypatch) -> None:
     # Evidence from below adds up two terms, from above those of the rules of a head.
     received = firing[:, weights.head_rule] * weights.head + weights._idle
     gates, found = weights.gates, weights.evidence_below(np.array([[0.7]]))
-    assert np.all(found <= gates.evidence_below(received, 0.019, rounding, atom))
-    assert np.all(found >= gates.evidence_below(received, 0.021, rounding, atom))
-    above = rows.firing_above(weights.least_body, 0.02, rounding)
+    assert np.all(found <= gates.evidence(received, 0.019, rounding, BELOW, atom))
+    assert np.all(found >= gates.evidence(received, 0.021, rounding, BELOW, atom))
+    above = rows.firing(weights.least_body, 0.02, rounding, ABOVE)
     total = np.bincount(atom, above[weights.head_rule] * weights.head, program.M) + weights.stray
     found, rules = weights.evidence_above(weights.least_body), program.rules_per_head
-    assert np.all(found >= gates.evidence_above(total, 0.0099 * rules, rounding))
-    assert np.all(found <= gates.evidence_above(total, 0.0101 * rules, rounding))
+    assert np.all(found >= gates.evidence(total, 0.0099 * rules, rounding, ABOVE))
+    assert np.all(found <= gates.evidence(total, 0.0101 * rules, rounding, ABOVE))
 
 
 def test_without_rules_no_share_is_needed() -> None:
@@ -278,11 +279,12 @@ def test_a_bump_gate_gives_exactly_nothing_without_evidence() -> None:
         math.exp(-1 / 0.04**2) / (1 + math.exp(-0.02)),
         math.exp(-1 / 9) / (1 + math.exp(-1.5)),
     ]
-    assert gates.share(evidence) == pytest.approx(exact, rel=1e-12)
-    assert gates.share_above(evidence, rounding)[:2].tolist() == [0.0, 0.0]
-    assert gates.share_above(evidence, rounding)[2] > 0
-    assert np.all(gates.share_above(np.full(4, 1e6), rounding) <= 1)
-    assert np.all(gates.share_below(evidence, rounding)[:2] == 0)
+    fine = Rounding.of("float64")
+    assert gates.share(evidence, fine, ABOVE) == pytest.approx(exact, rel=1e-12)
+    assert gates.share(evidence, rounding, ABOVE)[:2].tolist() == [0.0, 0.0]
+    assert gates.share(evidence, rounding, ABOVE)[2] > 0
+    assert np.all(gates.share(np.full(4, 1e6), rounding, ABOVE) <= 1)
+    assert np.all(gates.share(evidence, rounding, BELOW)[:2] == 0)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,8 @@ import torch
 
 import latentgamma as lg
 from latentgamma.certificate.rounding import (
+    ABOVE,
+    BELOW,
     FUNCTION,
     WIDE,
     Rounding,
@@ -145,8 +147,8 @@ def test_bounds_after_some_roundings(unit: float) -> None:
             for _ in range(count):
                 above = above + unit * abs(above) + tiny
                 below = below - unit * abs(below) - tiny
-            raised = float(rounding.raised(np.array(x), count))
-            lowered = float(rounding.lowered(np.array(x), count))
+            raised = float(rounding.bound(np.array(x), ABOVE, count))
+            lowered = float(rounding.bound(np.array(x), BELOW, count))
             assert raised >= above
             assert lowered <= below
             if unit < 1e-6:
@@ -154,8 +156,8 @@ def test_bounds_after_some_roundings(unit: float) -> None:
                 assert raised <= x + 1.01 * slack
                 assert lowered >= x - 1.01 * slack
             if count == FUNCTION:
-                assert raised == rounding.raised(np.array(x))
-                assert lowered == rounding.lowered(np.array(x))
+                assert raised == rounding.bound(np.array(x), ABOVE)
+                assert lowered == rounding.bound(np.array(x), BELOW)
 
 
 def test_gamma_is_what_the_formula_says() -> None:
@@ -440,8 +442,8 @@ def test_a_step_with_long_sums_stays_inside_its_bounds(size: int, dtype: str, wh
             state = model.state([])
         share = {kernel: float(_share(model, state, kernel)) for kernel in ("auto", "reference")}
     if what == "body":
-        lowest = weights.gates.share_below(
-            weights.evidence_below(np.ones((1, 1))), weights.rounding
+        lowest = weights.gates.share(
+            weights.evidence_below(np.ones((1, 1))), weights.rounding, BELOW
         )
         assert 0 < lowest[0, 0] <= min(share.values())
         assert lowest[0, 0] > 0.2 * max(share.values())

@@ -13,7 +13,7 @@ import pytest
 
 import latentgamma as lg
 from latentgamma.certificate.constants import ClosedForm, certify_closed_form
-from latentgamma.certificate.rounding import Rounding
+from latentgamma.certificate.rounding import ABOVE, Rounding
 from latentgamma.generators import (
     clique,
     disjunctive,
@@ -148,7 +148,7 @@ def test_the_inequalities_hold_for_the_weights_of_the_closed_form(program: Progr
     above = weights.evidence_above(np.where(bodies, lacking, 1e3))
     assert np.all(above[own > 0] <= -0.485 * A)  # 9
     assert np.all(above[own == 0] < -1.9 * A)
-    share = weights.gates.share_above(above, weights.rounding)
+    share = weights.gates.share(above, weights.rounding, ABOVE)
     assert np.all(share <= math.exp(-2.91 * A) * (1 + 1e-6))  # 10
     assert math.exp(2.9 * A) / (4 * tau) > 1e20  # 11
 

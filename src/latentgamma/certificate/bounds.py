@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from latentgamma.certificate.closed_sets import maximal_closed_sets
-from latentgamma.certificate.rounding import FUNCTION, Array, Rounding, gamma
+from latentgamma.certificate.rounding import ABOVE, BELOW, FUNCTION, Array, Rounding, gamma
 from latentgamma.errors import CertificateError, ModelError
 from latentgamma.logic.closure import closure
 from latentgamma.program.program import Program
@@ -60,23 +60,17 @@ class RowNumbers:
         fields = self.slack, self.sharpness, self.amplitude, self.relative, self.absolute
         return RowNumbers(*(values[rows] for values in fields))
 
-    def firing_above(self, lack: Array, loose: Array | float, rounding: Rounding) -> Array:
-        """Return the most that rows fire when their body sums lack at least this much. (…, rows).
+    def firing(self, lack: Array, loose: Array | float, rounding: Rounding, side: float) -> Array:
+        """Return the most (`ABOVE`) or the least that rows fire. (…, rows).
 
+        Their body sums lack at least this much for `ABOVE`, and at most this much for `BELOW`.
         `loose` is the relative error that `lack` was computed with here.
         """
-        kept = np.maximum(0.0, 1.0 - self.relative - loose)
-        slack = self.slack + (2.0 * rounding.unit * np.abs(self.slack) + self.absolute)
-        pushed = rounding.raised(self.sharpness * (slack - lack * kept))
-        return rounding.raised(self.amplitude * rounding.raised(sigmoid(pushed)))
-
-    def firing_below(self, lack: Array, loose: Array | float, rounding: Rounding) -> Array:
-        """Return the least that rows fire when their body sums lack at most this. (…, rows)."""
-        more = 1.0 + self.relative + loose
-        slack = self.slack - (2.0 * rounding.unit * np.abs(self.slack) + self.absolute)
-        pushed = rounding.lowered(self.sharpness * (slack - lack * more))
-        activation = np.maximum(0.0, rounding.lowered(sigmoid(pushed)))
-        return np.maximum(0.0, rounding.lowered(self.amplitude * activation))
+        lack = lack * np.maximum(0.0, 1.0 - side * self.relative - side * loose)
+        slack = self.slack + side * (2.0 * rounding.unit * np.abs(self.slack) + self.absolute)
+        pushed = rounding.bound(self.sharpness * (slack - lack), side)
+        activation = np.maximum(0.0, rounding.bound(sigmoid(pushed), side))
+        return np.maximum(0.0, rounding.bound(self.amplitude * activation, side))
 
 
 @dataclass(frozen=True)
@@ -106,51 +100,32 @@ class GateNumbers:
         relative, absolute = _errors_of_sums(roundings, mixed, rounding)
         return cls(offset, gate, bump, relative, absolute)
 
-    def evidence_above(
+    def evidence(
         self,
         received: Array,
         loose: Array | float,
         rounding: Rounding,
+        side: float,
         atoms: Indices | slice = ALL,
     ) -> Array:
-        """Return the most evidence of atoms that receive at most this much. (…, atoms)."""
-        offset = self.offset[atoms]
-        total = received * (1.0 + self.relative[atoms] + loose) + self.absolute[atoms]
-        return rounding.raised(total - offset + rounding.unit * (total + 2.0 * np.abs(offset)))
+        """Return the most (`ABOVE`) evidence of atoms that receive at most this much. (…, atoms).
 
-    def evidence_below(
-        self,
-        received: Array,
-        loose: Array | float,
-        rounding: Rounding,
-        atoms: Indices | slice = ALL,
-    ) -> Array:
-        """Return the least evidence of atoms that receive at least this much. (…, atoms)."""
+        For `BELOW` it is the least evidence of atoms that receive at least this much.
+        """
         offset = self.offset[atoms]
-        kept = np.maximum(0.0, 1.0 - self.relative[atoms] - loose)
-        total = received * kept - self.absolute[atoms]
-        return rounding.lowered(
-            total - offset - rounding.unit * (np.abs(total) + 2.0 * np.abs(offset))
-        )
+        factor = np.maximum(0.0, 1.0 + side * self.relative[atoms] + side * loose)
+        total = received * factor + side * self.absolute[atoms]
+        error = rounding.unit * (np.abs(total) + 2.0 * np.abs(offset))
+        return rounding.bound(total - offset + side * error, side)
 
-    def share(self, evidence: Array) -> Array:
-        """Return the product g Γ: the share of the way to one that goes with an evidence."""
+    def share(self, evidence: Array, rounding: Rounding, side: float) -> Array:
+        """Return a bound on g Γ, the share of the way to one, as computed from such evidence."""
         scaled = self.gate * evidence
-        if not self.bump:
-            return sigmoid(scaled) * sigmoid(evidence)
-        positive = np.maximum(scaled, 1e-150)
-        return np.where(scaled > 0, np.exp(-1.0 / positive / positive), 0.0) * sigmoid(evidence)
-
-    def share_above(self, evidence: Array, rounding: Rounding) -> Array:
-        """Return the most of the share that is computed from at most this evidence."""
-        share = rounding.raised(self.share(evidence), 2 * FUNCTION)
+        gate = sigmoid(scaled) if not self.bump else _bump(scaled)
+        share = rounding.bound(gate * sigmoid(evidence), side, 2 * FUNCTION)
         if self.bump:  # no evidence, no share: exactly, also in the arithmetic of the model
             share = np.where(evidence > 0, share, 0.0)
-        return np.minimum(1.0, share)
-
-    def share_below(self, evidence: Array, rounding: Rounding) -> Array:
-        """Return the least of the share that is computed from at least this evidence."""
-        return np.maximum(0.0, rounding.lowered(self.share(evidence), 2 * FUNCTION))
+        return np.clip(share, 0.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -161,23 +136,14 @@ class FullWeights:
     head: Array  # (rows, M) v
     rows: RowNumbers
 
-    def share_above(self, state: Array, gates: GateNumbers, rounding: Rounding) -> Array:
-        """Return each atom's largest share, from states of at most this. (…, M)."""
+    def share(self, state: Array, gates: GateNumbers, rounding: Rounding, side: float) -> Array:
+        """Return a bound on each atom's share from states that are bounded on this side. (…, M)."""
         rows, atoms = self.body.shape
         lack = (1.0 - state) @ self.body.T  # (…, rows)
-        firing = self.rows.firing_above(lack, rounding.evaluation(atoms), rounding)
+        firing = self.rows.firing(lack, rounding.evaluation(atoms), rounding, side)
         received = firing @ self.head  # (…, M)
-        evidence = gates.evidence_above(received, rounding.evaluation(rows), rounding)
-        return gates.share_above(evidence, rounding)
-
-    def share_below(self, state: Array, gates: GateNumbers, rounding: Rounding) -> Array:
-        """Return each atom's least share, from states of at least this. (…, M)."""
-        rows, atoms = self.body.shape
-        lack = (1.0 - state) @ self.body.T  # (…, rows)
-        firing = self.rows.firing_below(lack, rounding.evaluation(atoms), rounding)
-        received = firing @ self.head  # (…, M)
-        evidence = gates.evidence_below(received, rounding.evaluation(rows), rounding)
-        return gates.share_below(evidence, rounding)
+        evidence = gates.evidence(received, rounding.evaluation(rows), rounding, side)
+        return gates.share(evidence, rounding, side)
 
 
 @dataclass(frozen=True)
@@ -218,15 +184,15 @@ class LiteralWeights:
 
     def evidence_above(self, lack: Array) -> Array:
         """Return each atom's largest evidence while its rules lack this much weight. (M,)."""
-        firing = self.rows.firing_above(lack, self.rounding.evaluation(2), self.rounding)
+        firing = self.rows.firing(lack, self.rounding.evaluation(2), self.rounding, ABOVE)
         sent = firing[self.head_rule] * self.head
         received = np.bincount(self.program.head_indices, sent, self.program.M) + self.stray
         loose = self.rounding.evaluation(self.program.rules_per_head)
-        return self.gates.evidence_above(received, loose, self.rounding)
+        return self.gates.evidence(received, loose, self.rounding, ABOVE)
 
     def share_above(self, lack: Array) -> Array:
         """Return each atom's largest share while its rules lack this much weight. (M,)."""
-        return self.gates.share_above(self.evidence_above(lack), self.rounding)
+        return self.gates.share(self.evidence_above(lack), self.rounding, ABOVE)
 
     # ---- From below
 
@@ -242,17 +208,17 @@ class LiteralWeights:
         atom, rounding = self.program.head_indices, self.rounding
         firing = self._firing_below(level)  # (points, R)
         received = firing[:, self.head_rule] * self.head + self._idle
-        return self.gates.evidence_below(received, rounding.evaluation(2), rounding, atom)
+        return self.gates.evidence(received, rounding.evaluation(2), rounding, BELOW, atom)
 
     def gain_below(self, level: Array) -> Array:
         """Return the least share of any head when bodies are at least `level`. (points,)."""
-        shares = self.gates.share_below(self.evidence_below(level[:, None]), self.rounding)
+        shares = self.gates.share(self.evidence_below(level[:, None]), self.rounding, BELOW)
         least: Array = shares.min(axis=1, initial=1.0)
         return least
 
     def _firing_below(self, level: Array) -> Array:
         loose = self.rounding.evaluation(self.program.body_sizes + 4.0)
-        return self.rows.firing_below(self.lack_below(level), loose, self.rounding)
+        return self.rows.firing(self.lack_below(level), loose, self.rounding, BELOW)
 
     @cached_property
     def in_range(self) -> bool:
@@ -305,6 +271,12 @@ def sigmoid(x: Array) -> Array:
     """
     small = np.exp(-np.abs(x))
     return np.where(x >= 0, 1.0, small) / (1.0 + small)
+
+
+def _bump(x: Array) -> Array:
+    """Return exp(−1/x²) above 0 and 0 elsewhere."""
+    positive = np.maximum(x, 1e-150)
+    return np.where(x > 0, np.exp(-1.0 / positive / positive), 0.0)
 
 
 def row_min(values: Array, program: Program) -> Array:
@@ -518,8 +490,8 @@ def _compare_closed_set(
     program, gates, rounding = weights.program, weights.gates, weights.rounding
     state = np.where(inside, 1.0, level)
     exact = Arithmetic(rounding).shares(whole, gates, [Interval.of(s) for s in state])
-    above = whole.share_above(state, gates, rounding)
-    below = whole.share_below(state, gates, rounding)
+    above = whole.share(state, gates, rounding, ABOVE)
+    below = whole.share(state, gates, rounding, BELOW)
     atom = program.body_indices
     lack = row_min(np.where(inside[atom], np.inf, weights.body * (1.0 - level)), program)
     by_literals = weights.share_above(np.where(np.isfinite(lack), lack, 0.0))
@@ -535,7 +507,7 @@ def _compare_rule(weights: LiteralWeights, whole: FullWeights, literal: int, lev
     state = np.zeros(program.M)
     state[program.body_of(int(weights.head_rule[literal]))] = level
     exact = Arithmetic(rounding).shares(whole, weights.gates, [Interval.of(s) for s in state])
-    least = weights.gates.share_below(weights.evidence_below(np.array([[level]])), rounding)[0]
+    least = weights.gates.share(weights.evidence_below(np.array([[level]])), rounding, BELOW)[0]
     atom = int(program.head_indices[literal])
     _require(program, atom, least[literal], exact[atom], np.inf)
     return 1

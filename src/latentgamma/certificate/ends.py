@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from latentgamma.certificate.bounds import LiteralWeights, UniformBound, row_min
 from latentgamma.certificate.closed_sets import MOST_ATOMS, Complements, maximal_closed_sets
-from latentgamma.certificate.rounding import Array, Rounding
+from latentgamma.certificate.rounding import ABOVE, Array, Rounding
 from latentgamma.logic.closure import closure
 
 # ---- The lower end: the first step by which every derivable atom is above one half
@@ -319,7 +319,7 @@ def _by_closed_sets(worst: Worst, tolerance: float, limit: float) -> UpperEnd:
     def shares_of(inside: npt.NDArray[np.bool_]) -> Shares:
         def shares(bound: Array) -> Array:
             state = np.where(inside, 1.0, bound)
-            return np.where(inside, 0.0, whole.share_above(state, gates, rounding))
+            return np.where(inside, 0.0, whole.share(state, gates, rounding, ABOVE))
 
         return shares
 

@@ -51,6 +51,8 @@ FUNCTION = 24.0
 EACH_TERM = 10.0
 #: The unit roundoff of float64, which the certificate is computed in.
 WIDE = 2.0**-53
+#: The side of a number on which a bound on it lies.
+ABOVE, BELOW = 1.0, -1.0
 
 #: Digits of the significand and exponent of the smallest subnormal number, by dtype.
 _STORED = {
@@ -119,13 +121,9 @@ class Rounding(NamedTuple):
         """Return the relative error of a sum of this many nonnegative terms in float64."""
         return gamma(terms + 8.0, WIDE)
 
-    def raised(self, x: Array, roundings: float = FUNCTION) -> Array:
-        """Return an upper bound on x after this many roundings."""
-        return x + gamma(roundings, self.unit) * np.abs(x) + 2.0 * roundings * self.tiny
-
-    def lowered(self, x: Array, roundings: float = FUNCTION) -> Array:
-        """Return a lower bound on x after this many roundings."""
-        return x - gamma(roundings, self.unit) * np.abs(x) - 2.0 * roundings * self.tiny
+    def bound(self, x: Array, side: float, roundings: float = FUNCTION) -> Array:
+        """Return a bound on x after this many roundings, from `ABOVE` or from `BELOW`."""
+        return x + side * (gamma(roundings, self.unit) * np.abs(x) + 2.0 * roundings * self.tiny)
 
     # ---- Stored states
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from latentgamma.certificate.bounds import FullWeights, GateNumbers, LiteralWeights, RowNumbers
-from latentgamma.certificate.rounding import EACH_TERM, WIDE, Array, Rounding, gamma
+from latentgamma.certificate.rounding import ABOVE, EACH_TERM, WIDE, Array, Rounding, gamma
 from latentgamma.errors import ModelError
 from latentgamma.operator.rules import (
     AbstractRules,
@@ -55,7 +55,7 @@ def read_model(
     route_roundings, route_mixed = _route_roundings(rules, numbers, rounding)
     outside, least = _outside(rules, numbers, row, body_rule, body_atom)
     with np.errstate(all="ignore"):  # numbers that are not finite are reported later
-        firing = every.firing_above(np.zeros(rules.R), 0.0, rounding)  # most of each, in any state
+        firing = every.firing(np.zeros(rules.R), 0.0, rounding, ABOVE)  # in any state
     return LiteralWeights(
         program=program,
         rounding=rounding,
