@@ -86,24 +86,24 @@ def test_errors_are_relative_to_what_is_summed_and_not_to_a_difference() -> None
     """A body sum of 1,000 that meets a slack of 1,000, and evidence that meets its offset."""
     rounding = Rounding.of("float32")
     thousand, one, zero = np.full(1, 1000.0), np.ones(1), np.zeros(1)
-    rows = RowNumbers.of(thousand, one, one, 50 * one, zero, rounding)
+    rows = RowNumbers(thousand, one, one, *rounding.errors_of_sum(50 * one, zero))
     # 50 roundings of each term, and the two of the slack.
     error = 1000 * 52 * rounding.unit
     above = rows.firing(thousand, 0.0, rounding, ABOVE)[0]
     below = rows.firing(thousand, 0.0, rounding, BELOW)[0]
     assert error <= math.log(above / (1 - above)) <= 1.1 * error
     assert -1.1 * error <= math.log(below / (1 - below)) <= -error
-    gates = GateNumbers.of(thousand, 5.0, False, 50 * one, zero, rounding)
+    gates = GateNumbers(thousand, 5.0, False, *rounding.errors_of_sum(50 * one, zero))
     assert error <= gates.evidence(thousand, 0.0, rounding, ABOVE)[0] <= 1.1 * error
     assert -1.1 * error <= gates.evidence(thousand, 0.0, rounding, BELOW)[0] <= -error
     # Negative terms of a size of 30 count, though they are not seen in the sum.
-    rows = RowNumbers.of(zero, one, one, 50 * one, 60 * one, rounding)
+    rows = RowNumbers(zero, one, one, *rounding.errors_of_sum(50 * one, 60 * one))
     mixed = rows.firing(zero, 0.0, rounding, ABOVE)[0]
     error = 60 * 50 * rounding.unit
     assert error <= math.log(mixed / (1 - mixed)) <= 1.1 * error
     mixed = rows.firing(zero, 0.0, rounding, BELOW)[0]
     assert -1.1 * error <= math.log(mixed / (1 - mixed)) <= -error
-    gates = GateNumbers.of(zero, 5.0, False, 50 * one, 60 * one, rounding)
+    gates = GateNumbers(zero, 5.0, False, *rounding.errors_of_sum(50 * one, 60 * one))
     assert error <= gates.evidence(zero, 0.0, rounding, ABOVE)[0] <= 1.1 * error
     assert -1.1 * error <= gates.evidence(zero, 0.0, rounding, BELOW)[0] <= -error
 
@@ -116,7 +116,7 @@ def test_each_slack_is_that_of_its_roundings() -> None:
     """The numbers are so large that every other error is small beside the one that is looked at."""
     rounding = Rounding.of("float32")
     unit, large, one, zero = rounding.unit, np.full(1, 1e4), np.ones(1), np.zeros(1)
-    rows = RowNumbers.of(large, one, one, zero, zero, rounding)
+    rows = RowNumbers(large, one, one, *rounding.errors_of_sum(zero, zero))
     # The slack is a difference of two numbers that are rounded each.
     above = log_odds(rows.firing(large, 0.0, rounding, ABOVE)[0])
     below = log_odds(rows.firing(large, 0.0, rounding, BELOW)[0])
@@ -127,7 +127,7 @@ def test_each_slack_is_that_of_its_roundings() -> None:
     below = log_odds(rows.firing(large, 10 * unit, rounding, BELOW)[0])
     assert 12 * unit * 1e4 <= above <= 12.2 * unit * 1e4
     assert -12.2 * unit * 1e4 <= below <= -12 * unit * 1e4
-    gates = GateNumbers.of(large, 5.0, False, zero, zero, rounding)
+    gates = GateNumbers(large, 5.0, False, *rounding.errors_of_sum(zero, zero))
     # The offset is rounded twice and the difference once, all of them of the size of the offset.
     for loose in (0.0, 10 * unit):
         error = (3 + loose / unit) * unit * 1e4
@@ -135,7 +135,7 @@ def test_each_slack_is_that_of_its_roundings() -> None:
         assert -1.1 * error <= gates.evidence(large, loose, rounding, BELOW)[0] <= -error
     # Two gates and their product.
     for bump in (False, True):
-        gates = GateNumbers.of(zero, 5.0, bump, zero, zero, rounding)
+        gates = GateNumbers(zero, 5.0, bump, *rounding.errors_of_sum(zero, zero))
         gate = math.exp(-1 / 1.5**2) if bump else 1 / (1 + math.exp(-1.5))
         share = gate / (1 + math.exp(-0.3))
         assert 40 * unit <= gates.share(0.3 * one, rounding, ABOVE)[0] / share - 1 <= 50 * unit
@@ -147,17 +147,19 @@ def test_what_underflows_counts_once_for_each_rounding() -> None:
     zero, one = np.zeros(2), np.ones(2)
     counts, mixed = np.array([0.0, 1.0]), np.array([0.0, 3.0])
     for numbers in (
-        RowNumbers.of(zero, one, one, counts, mixed, rounding),
-        GateNumbers.of(zero, 5.0, False, counts, mixed, rounding),
+        RowNumbers(zero, one, one, *rounding.errors_of_sum(counts, mixed)),
+        GateNumbers(zero, 5.0, False, *rounding.errors_of_sum(counts, mixed)),
     ):
         assert numbers.relative[0] == 0
         assert numbers.relative[1] == pytest.approx(rounding.unit, rel=1e-6)
         assert rounding.tiny <= numbers.absolute[0] <= 2 * rounding.tiny
         assert numbers.absolute[1] == pytest.approx(3 * rounding.unit, rel=1e-6)
-    no_terms = RowNumbers.of(zero, one, one, counts, 0 * mixed, rounding)
+    no_terms = RowNumbers(zero, one, one, *rounding.errors_of_sum(counts, 0 * mixed))
     assert 2 * rounding.tiny <= no_terms.absolute[1] <= 3 * rounding.tiny
     # Infinitely many roundings of nothing are no error.
-    endless = RowNumbers.of(zero, one, one, np.full(2, np.inf), zero, Rounding.of("float64"))
+    endless = RowNumbers(
+        zero, one, one, *Rounding.of("float64").errors_of_sum(np.full(2, np.inf), zero)
+    )
     assert np.all(np.isinf(endless.relative))
     assert not np.any(np.isnan(endless.absolute))
 
@@ -271,7 +273,7 @@ def test_without_rules_no_share_is_needed() -> None:
 
 def test_a_bump_gate_gives_exactly_nothing_without_evidence() -> None:
     rounding, zero = Rounding.of("float32"), np.zeros(4)
-    gates = GateNumbers.of(zero, 2.0, True, zero, zero, rounding)
+    gates = GateNumbers(zero, 2.0, True, *rounding.errors_of_sum(zero, zero))
     evidence = np.array([-1.0, 0.0, 0.02, 1.5])
     exact = [
         0.0,

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from latentgamma.certificate.closed_sets import maximal_closed_sets
-from latentgamma.certificate.rounding import ABOVE, BELOW, FUNCTION, Array, Rounding, gamma
+from latentgamma.certificate.rounding import ABOVE, BELOW, FUNCTION, Array, Rounding
 from latentgamma.errors import CertificateError, ModelError
 from latentgamma.logic.closure import closure
 from latentgamma.program.program import Program
@@ -37,24 +37,6 @@ class RowNumbers:
     amplitude: Array  # (rows,) τ_nor ρ
     relative: Array  # (rows,) relative error of a computed body sum
     absolute: Array  # (rows,) its absolute error beyond that
-
-    @classmethod
-    def of(
-        cls,
-        slack: Array,
-        sharpness: Array,
-        amplitude: Array,
-        roundings: Array,
-        mixed: Array,
-        rounding: Rounding,
-    ) -> RowNumbers:
-        """Return the numbers of rows whose body sums round each term this many times.
-
-        `mixed` is twice the sum of the sizes of their negative terms: the error of a sum is
-        relative to the sizes of its terms, which is its value and this.
-        """
-        relative, absolute = _errors_of_sums(roundings, mixed, rounding)
-        return cls(slack, sharpness, amplitude, relative, absolute)
 
     def __getitem__(self, rows: Indices) -> RowNumbers:
         fields = self.slack, self.sharpness, self.amplitude, self.relative, self.absolute
@@ -82,23 +64,6 @@ class GateNumbers:
     bump: bool
     relative: Array  # (M,) relative error of what an atom receives
     absolute: Array  # (M,) its absolute error beyond that
-
-    @classmethod
-    def of(
-        cls,
-        offset: Array,
-        gate: float,
-        bump: bool,
-        roundings: Array,
-        mixed: Array,
-        rounding: Rounding,
-    ) -> GateNumbers:
-        """Return the numbers of atoms whose sums round each term this many times.
-
-        `mixed` is as in `RowNumbers.of`.
-        """
-        relative, absolute = _errors_of_sums(roundings, mixed, rounding)
-        return cls(offset, gate, bump, relative, absolute)
 
     def evidence(
         self,
@@ -253,14 +218,6 @@ class LiteralWeights:
         error = self.rounding.evaluation(self.program.rules_per_head)[atom]
         idle: Array = np.maximum(0.0, whole[atom] * (1.0 - 2.0 * error) - sent)
         return idle
-
-
-def _errors_of_sums(roundings: Array, mixed: Array, rounding: Rounding) -> tuple[Array, Array]:
-    """Return the relative error of sums, and their absolute error beyond that."""
-    relative = gamma(roundings, rounding.unit)
-    with np.errstate(invalid="ignore"):  # so many roundings that nothing is known, of no terms
-        sizes = np.where(mixed > 0, relative * mixed, 0.0)
-    return relative, sizes + (roundings + 2.0) * rounding.tiny
 
 
 def sigmoid(x: Array) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -337,14 +337,13 @@ def _rows(
     slack = 0.5 - sizes * off + background
     dense = program.R * program.M <= DENSE_UP_TO
     roundings = rounding.roundings_of_sum(sizes + dense * program.M, program.M) + _PARAMETERS
-    rows = RowNumbers.of(
-        slack, np.full(len(sizes), c.sharpness), amplitude, roundings, 0 * slack, rounding
-    )
+    relative, absolute = rounding.errors_of_sum(roundings, 0 * slack)
     # The weights of a dense model are rounded one by one, those of a sparse one in float64; and
     # the model sums them in float64.
     weights = 8.0 * sizes * (rounding.unit if dense else WIDE) + 2.0 * sizes**2 * WIDE
     logits = 8.0 * rounding.unit * (1.0 + 16.0 * program.M * off)
-    return replace(rows, absolute=rows.absolute + weights + logits)
+    sharpness = np.full(len(sizes), c.sharpness)
+    return RowNumbers(slack, sharpness, amplitude, relative, absolute + weights + logits)
 
 
 def _gates(
@@ -354,9 +353,9 @@ def _gates(
     rounding = Rounding.of(dtype)
     dense = program.R if program.R * program.M <= DENSE_UP_TO else 0
     roundings = rounding.roundings_of_sum(own + dense, program.R) + _PARAMETERS
-    gates = GateNumbers.of(offset, c.gate, bump, roundings, np.zeros(len(offset)), rounding)
-    absolute = gates.absolute + _PARAMETERS * rounding.unit * np.abs(offset)
-    return replace(gates, absolute=absolute)
+    relative, absolute = rounding.errors_of_sum(roundings, 0 * offset)
+    absolute = absolute + _PARAMETERS * rounding.unit * np.abs(offset)
+    return GateNumbers(offset, c.gate, bump, relative, absolute)
 
 
 #: A program with one atom that implies itself: it stands for the worst case of every program.

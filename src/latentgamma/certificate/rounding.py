@@ -117,6 +117,17 @@ class Rounding(NamedTuple):
         blocks = min(long, 4096.0) / 128.0 + 12.0
         return np.asarray(additions, np.float64) + EACH_TERM + blocks + long * (WIDE / self.unit)
 
+    def errors_of_sum(self, roundings: Array, mixed: Array) -> tuple[Array, Array]:
+        """Return the relative error of sums that round each term so often, and the absolute rest.
+
+        `mixed` is twice the sum of the sizes of negative terms: the error of a sum is relative to
+        the sizes of its terms, which is its value and this.
+        """
+        relative = gamma(roundings, self.unit)
+        with np.errstate(invalid="ignore"):  # so many roundings that nothing is known, of no terms
+            sizes = np.where(mixed > 0, relative * mixed, 0.0)
+        return relative, sizes + (roundings + 2.0) * self.tiny
+
     def evaluation(self, terms: Counts) -> Array:
         """Return the relative error of a sum of this many nonnegative terms in float64."""
         return gamma(terms + 8.0, WIDE)

@@ -7,7 +7,6 @@ The counts of roundings say how the forms of the rules and the kernels take thei
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -52,7 +51,7 @@ def read_model(
     rounding = Rounding.of(dtype)
     body_pairs, head_pairs = (row[body_rule], body_atom), (row[head_rule], head_atom)
     every = _rows(rules, numbers, rounding)
-    route_roundings, route_mixed = _route_roundings(rules, numbers, rounding)
+    errors = rounding.errors_of_sum(*_route_roundings(rules, numbers, rounding))
     outside, least = _outside(rules, numbers, row, body_rule, body_atom)
     with np.errstate(all="ignore"):  # numbers that are not finite are reported later
         firing = every.firing(np.zeros(rules.R), 0.0, rounding, ABOVE)  # in any state
@@ -64,14 +63,7 @@ def read_model(
         least_weight=least,
         head=_array(rules.head_at(numbers, *head_pairs)),
         rows=every[rows],
-        gates=GateNumbers.of(
-            _array(numbers.offset),
-            float(numbers.gate),
-            bump,
-            route_roundings,
-            route_mixed,
-            rounding,
-        ),
+        gates=GateNumbers(_array(numbers.offset), float(numbers.gate), bump, *errors),
         stray=_stray(rules, numbers, head_pairs, torch.from_numpy(firing).to(row.device)),
         whole=_whole(rules, numbers, every),
     )
@@ -98,17 +90,11 @@ def _rows(rules: AbstractRules, numbers: StepParameters, rounding: Rounding) -> 
     else:
         roundings = np.broadcast_to(rounding.roundings_of_sum(rules.M, 0), (rules.R,))
         terms = np.full(rules.R, float(rules.M))
-    rows = RowNumbers.of(
-        _array(slack),
-        _array(numbers.sharpness),
-        _array(numbers.amplitude),
-        roundings,
-        _array(mixed),
-        rounding,
-    )
+    relative, absolute = rounding.errors_of_sum(roundings, _array(mixed))
     # Another device, or the same one another time, takes Σ_i u_ji in another order.
     reordered = 2.0 * gamma(terms + EACH_TERM, WIDE) * _array(sizes)
-    return replace(rows, absolute=rows.absolute + reordered)
+    own = _array(slack), _array(numbers.sharpness), _array(numbers.amplitude)
+    return RowNumbers(*own, relative, absolute + reordered)
 
 
 def _route_roundings(
