@@ -155,7 +155,7 @@ def test_a_long_body_keeps_the_digits_of_what_is_missing(form: str) -> None:
         numbers = model.step_parameters()
         found = model.rules.match(state.float(), numbers)
         atoms = torch.arange(program.M)
-        each = model.rules.body_at(numbers, torch.zeros_like(atoms), atoms)
+        each = model.rules.weight_at("body", numbers, torch.zeros_like(atoms), atoms)
         expected = (each * state).sum() - model.threshold.double()
     assert -0.5 < expected.item() < 0.5
     # Neighbouring numbers of that size are 2·10⁻³ apart in single precision.

@@ -21,7 +21,7 @@ from latentgamma.operator import rules as dense_rules
 from latentgamma.operator import rules as stages
 from latentgamma.operator.kernels import interface
 from latentgamma.operator.model import require_whole_model
-from latentgamma.operator.rules import SparseRules, add_at, add_sorted
+from latentgamma.operator.rules import Part, SparseRules, add_at, add_sorted
 from random_models import (
     ALL_FORMS,
     ALL_RUNS,
@@ -124,10 +124,12 @@ class TestValue:
         numbers, twin = model.step_parameters(), dense.step_parameters()
         pairs = itertools.product(range(model.R), range(model.M))
         rule, atom = torch.tensor([*pairs], dtype=torch.int64).reshape(-1, 2).T
-        for at in ("body_at", "head_at"):
+        whole, all_numbers = model.rules.whole(numbers)
+        parts: tuple[Part, Part] = ("body", "head")
+        for part in parts:
             torch.testing.assert_close(
-                getattr(model.rules, at)(numbers, rule, atom),
-                getattr(dense.rules, at)(twin, rule, atom),
+                whole.weight_at(part, all_numbers, rule, atom),
+                dense.rules.weight_at(part, twin, rule, atom),
                 rtol=0,
                 atol=1e-15,
             )
@@ -490,12 +492,12 @@ def test_weights_off_the_support_are_those_of_the_background() -> None:
     pairs = torch.cartesian_prod(torch.arange(model.R), torch.arange(model.M))
     for order in (pairs, pairs.flip(0)):
         rule, atom = order.T
-        torch.testing.assert_close(rules.body_at(numbers, rule, atom), u[rule, atom])
-        torch.testing.assert_close(rules.head_at(numbers, rule, atom), v[rule, atom])
+        torch.testing.assert_close(rules.weight_at("body", numbers, rule, atom), u[rule, atom])
+        torch.testing.assert_close(rules.weight_at("head", numbers, rule, atom), v[rule, atom])
     torch.testing.assert_close(numbers.body_total, u.sum(1))
     model = random_model(parse("a. b."), form="sparse")  # no body literals at all
     numbers = model.step_parameters()
-    found = model.rules.body_at(numbers, torch.tensor([0, 1]), torch.tensor([1, 0]))
+    found = model.rules.weight_at("body", numbers, torch.tensor([0, 1]), torch.tensor([1, 0]))
     torch.testing.assert_close(found, torch.sigmoid(model.rules.body_background.double()))
 
 

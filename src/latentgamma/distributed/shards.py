@@ -19,11 +19,12 @@ from latentgamma.distributed.collectives import (
     sum_over_ranks,
 )
 from latentgamma.errors import ModelError
-from latentgamma.operator.model import LatentGamma, require_definite_model
+from latentgamma.operator.model import LatentGamma, model_of_raw, require_definite_model
 from latentgamma.operator.rules import (
     AbstractRules,
     DenseRules,
     Literals,
+    Part,
     SparseRules,
     StepParameters,
     Weights,
@@ -91,6 +92,15 @@ class DividedRules(AbstractRules):
         """Return whether the condition is true in any process."""
         return bool(self.ranks.largest(condition)[0])
 
+    def weight_at(
+        self, part: Part, parameters: StepParameters, rule: Tensor, atom: Tensor
+    ) -> Tensor:
+        """Raise an error: a certificate reads the weights of `whole` rules."""
+        raise ModelError(
+            "the weight of an atom needs all rules in one process; use "
+            "latentgamma.distributed.gather(model)"
+        )
+
     def to_dense(self) -> DenseRules:
         """Return the rules of all processes as full matrices."""
         return self.gathered().to_dense()
@@ -137,14 +147,6 @@ class ShardedRules(DividedRules):
     def literals(self) -> Literals:
         """Return the literals of the rules of this process, which are numbered from 0."""
         return self.local.literals()
-
-    def body_at(self, parameters: StepParameters, rule: Tensor, atom: Tensor) -> Tensor:
-        """Return u_ji of rules of this process, in float64. (pairs,)."""
-        return self.local.body_at(parameters, rule, atom)
-
-    def head_at(self, parameters: StepParameters, rule: Tensor, atom: Tensor) -> Tensor:
-        """Return v_ji of rules of this process, in float64. (pairs,)."""
-        return self.local.head_at(parameters, rule, atom)
 
     # ---- All rules
 
@@ -299,19 +301,14 @@ class AtomShardedRules(DividedRules):
             head_atom=self.get_buffer("head_used")[held.head_atom],
         )
 
-    def body_at(self, parameters: StepParameters, rule: Tensor, atom: Tensor) -> Tensor:
-        """Raise an error: the model has to be gathered first."""
-        raise _not_whole("the weight of an atom")
-
-    def head_at(self, parameters: StepParameters, rule: Tensor, atom: Tensor) -> Tensor:
-        """Raise an error: the model has to be gathered first."""
-        raise _not_whole("the weight of an atom")
-
     # ---- All rules and atoms
 
     def all_literals(self) -> Literals:
         """Raise an error: what needs all literals needs the whole state too."""
-        raise _not_whole('gradient="proof"')
+        raise ModelError(
+            'gradient="proof" needs all atoms in one process; shard the model without atoms=True, '
+            "or use latentgamma.distributed.gather(model)"
+        )
 
     def gather_state(self, state: Tensor) -> Tensor:
         """Return the values of all atoms, from the states of all processes; no gradients."""
@@ -356,13 +353,6 @@ def _traffic(atoms: Tensor, M: int, ranks: Ranks) -> tuple[AtomTraffic, Tensor]:
     served_counts = [row[ranks.rank] for row in ranks.counts(*used_counts)]
     served = ranks.exchange(used, used_counts, served_counts) - bounds[ranks.rank]
     return AtomTraffic(used, used_counts, served, served_counts), number
-
-
-def _not_whole(what: str) -> ModelError:
-    return ModelError(
-        f"{what} needs all atoms in one process; shard the model without atoms=True, or use "
-        "latentgamma.distributed.gather(model)"
-    )
 
 
 # ---- `shard` and `gather`: from a model in one process to one in many, and back
@@ -474,24 +464,9 @@ def with_rules(
     model: LatentGamma, rules: AbstractRules, raw: dict[str, Tensor], program: Program | None
 ) -> LatentGamma:
     """Return a model with the options of another, these rules and these raw parameters."""
-    gain, gate = model.gain.detach(), model.gate.detach()
-    made = LatentGamma(
-        rules,
-        threshold=raw["threshold"],
-        sharpness=torch.ones_like(raw["sharpness_raw"]),
-        confidence=torch.full_like(raw["confidence_raw"], 0.5),
-        gain=gain,
-        offset=raw["offset"],
-        gate=gate,
-        gate_kind=model.gate_kind,
-        kernel=model.kernel,
-        program=program,
-    )
-    with torch.no_grad():
-        for name, values in raw.items():
-            parameter = getattr(made, name)
-            parameter.copy_(values)  # as they are stored, without a way back and forth
-            parameter.requires_grad_(getattr(model, name).requires_grad)
+    made = model_of_raw(rules, raw, gate_kind=model.gate_kind, kernel=model.kernel, program=program)
+    for name in raw:
+        getattr(made, name).requires_grad_(getattr(model, name).requires_grad)
     # The logits by the last part of their names: one has `rules.local.`, the other `rules.`.
     wanted = {
         name.rpartition(".")[2]: parameter.requires_grad

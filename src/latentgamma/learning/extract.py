@@ -225,7 +225,8 @@ def alignment(model: LatentGamma, program: Program) -> Alignment:
         raise ModelError(f"the model has {model.M} atoms, but the program has {program.M}")
     with torch.no_grad():
         numbers, held = model.step_parameters(), model.rules.literals()
-        strong = model.rules.body_at(numbers, held.body_rule, held.body_atom) > 0.5
+        weight = model.rules.weight_at("body", numbers, held.body_rule, held.body_atom)
+        strong = weight > 0.5
         body_rule, body_atom = (x[strong].cpu().numpy() for x in (held.body_rule, held.body_atom))
         head_rule, head_atom = held.head_rule.cpu().numpy(), held.head_atom.cpu().numpy()
     bodies: list[set[int]] = [set() for _ in range(model.R)]

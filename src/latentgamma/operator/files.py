@@ -29,6 +29,7 @@ from latentgamma.operator.model import (
     STATE_DTYPES,
     Gradient,
     LatentGamma,
+    model_of_raw,
     require_whole_model,
 )
 from latentgamma.operator.rules import AbstractRules, DenseRules, Literals, SparseRules
@@ -204,23 +205,14 @@ def _model(tensors: Tensors, options: Mapping[str, Any]) -> LatentGamma:
     else:
         program = None
         _check_names(rest, set())
-    one = torch.ones_like(parameters["gain_raw"])
-    R = len(parameters["threshold"])
-    model = LatentGamma(
+    model = model_of_raw(
         _rules(parameters, options["form"]),
-        threshold=parameters["threshold"],
-        offset=parameters["offset"],
-        # The raw parameters behind these four are loaded next, bit by bit.
-        sharpness=one.expand(R),
-        confidence=(one / 2).expand(R),
-        gain=one,
-        gate=2 * one,
+        {name: t for name, t in parameters.items() if not name.startswith("rules.")},
         gate_kind=options["gate"],
         gradient=options["gradient"],
         kernel=options["kernel"],
         program=program,
     )
-    model.load_state_dict(parameters)
     return model.to(_DTYPES[options["dtype"]])
 
 

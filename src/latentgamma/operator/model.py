@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -1163,6 +1163,26 @@ def closed_form_model(
             gate=torch.tensor(closed.constants.gate, dtype=dtype),
             **options,
         )
+
+
+def model_of_raw(rules: AbstractRules, raw: Mapping[str, Tensor], **options: Any) -> LatentGamma:
+    """Return the model with these rules, and its other parameters as they are stored, bit by bit."""
+    one = torch.ones_like(raw["gain_raw"])
+    R = len(raw["threshold"])
+    model = LatentGamma(
+        rules,
+        threshold=raw["threshold"],
+        offset=raw["offset"],
+        sharpness=one.expand(R),
+        confidence=(one / 2).expand(R),
+        gain=one,
+        gate=2 * one,
+        **options,
+    )
+    with torch.no_grad():
+        for name, values in raw.items():
+            getattr(model, name).copy_(values)
+    return model
 
 
 def closed_form_rules(program: Program, constants: Constants, dtype: torch.dtype) -> SparseRules:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias, final
+from typing import Any, Literal, NamedTuple, TypeAlias, final
 
 import numpy as np
 import numpy.typing as npt
@@ -75,6 +75,8 @@ class StepParameters(NamedTuple):
     gate: Tensor  # β ()
 
 
+#: The two kinds of weights.
+Part: TypeAlias = Literal["body", "head"]
 #: The first five fields of `StepParameters`, which are those of the rules.
 Weights: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 
@@ -122,12 +124,10 @@ class AbstractRules(nn.Module, ABC):
         """Return the pairs of rule and atom in bodies and in heads."""
 
     @abstractmethod
-    def body_at(self, parameters: StepParameters, rule: Tensor, atom: Tensor) -> Tensor:
-        """Return u_ji, the body weights at pairs of rule and atom, in float64. (pairs,)."""
-
-    @abstractmethod
-    def head_at(self, parameters: StepParameters, rule: Tensor, atom: Tensor) -> Tensor:
-        """Return v_ji, the head weights at pairs of rule and atom, in float64. (pairs,)."""
+    def weight_at(
+        self, part: Part, parameters: StepParameters, rule: Tensor, atom: Tensor
+    ) -> Tensor:
+        """Return u_ji (body) or v_ji (head) at pairs of rule and atom, in float64. (pairs,)."""
 
     @abstractmethod
     def to_dense(self) -> DenseRules:
@@ -288,11 +288,11 @@ class DenseRules(AbstractRules):
             head_rule, head_atom = torch.nonzero(strong, as_tuple=True)
         return Literals(body_rule, body_atom, head_rule, head_atom)
 
-    def body_at(self, parameters: StepParameters, rule: Tensor, atom: Tensor) -> Tensor:
-        return parameters.body[rule, atom].double()
-
-    def head_at(self, parameters: StepParameters, rule: Tensor, atom: Tensor) -> Tensor:
-        return parameters.head[rule, atom].double()
+    def weight_at(
+        self, part: Part, parameters: StepParameters, rule: Tensor, atom: Tensor
+    ) -> Tensor:
+        weights: Tensor = getattr(parameters, part)
+        return weights[rule, atom].double()
 
     def to_dense(self) -> DenseRules:
         return self
@@ -481,22 +481,18 @@ class SparseRules(AbstractRules):
     def literals(self) -> Literals:
         return Literals(self.body_rule, self.body_atom, self.head_rule, self.head_atom)
 
-    def body_at(self, parameters: StepParameters, rule: Tensor, atom: Tensor) -> Tensor:
-        on = self._at(parameters.body, (self.body_rule, self.body_atom), rule, atom)
-        return on + parameters.body_off.double()[rule]
-
-    def head_at(self, parameters: StepParameters, rule: Tensor, atom: Tensor) -> Tensor:
-        on = self._at(parameters.head, (self.head_rule, self.head_atom), rule, atom)
-        return on + parameters.head_off.double()[rule]
-
-    def _at(self, on: Tensor, pairs: tuple[Tensor, Tensor], rule: Tensor, atom: Tensor) -> Tensor:
-        """Return the weight over the background at pairs: 0 where a pair is not in the support."""
-        keys, order = torch.sort(pairs[0] * self.M + pairs[1])
+    def weight_at(
+        self, part: Part, parameters: StepParameters, rule: Tensor, atom: Tensor
+    ) -> Tensor:
+        on, off = (getattr(parameters, name).double() for name in (part, f"{part}_off"))
+        background: Tensor = off[rule]
+        own = self.get_buffer(f"{part}_rule") * self.M + self.get_buffer(f"{part}_atom")
+        if not len(own):
+            return background
+        keys, order = torch.sort(own)
         wanted = rule * self.M + atom
-        if not len(keys):
-            return torch.zeros_like(wanted, dtype=torch.float64)
         place = torch.searchsorted(keys, wanted).clamp(max=len(keys) - 1)
-        return torch.where(keys[place] == wanted, on.double()[order[place]], 0.0)
+        return torch.where(keys[place] == wanted, on[order[place]], 0.0) + background
 
     def to_dense(self) -> DenseRules:
         with torch.no_grad():

@@ -58,10 +58,10 @@ def read_model(
     return LiteralWeights(
         program=program,
         rounding=rounding,
-        body=_array(rules.body_at(numbers, *body_pairs)),
+        body=_array(rules.weight_at("body", numbers, *body_pairs)),
         outside=outside,
         least_weight=least,
-        head=_array(rules.head_at(numbers, *head_pairs)),
+        head=_array(rules.weight_at("head", numbers, *head_pairs)),
         rows=every[rows],
         gates=GateNumbers(_array(numbers.offset), float(numbers.gate), bump, *errors),
         stray=_stray(rules, numbers, head_pairs, torch.from_numpy(firing).to(row.device)),
@@ -210,14 +210,15 @@ def rows_of(
     above their offset by itself once its body is true. Rows without a head are idle.
     """
     held = rules.literals()
-    body = rules.body_at(numbers, held.body_rule, held.body_atom)
+    body = rules.weight_at("body", numbers, held.body_rule, held.body_atom)
     strong = body > 0.5
     body_rule, body_atom = held.body_rule[strong], held.body_atom[strong]
     total = torch.zeros(rules.R, dtype=torch.float64, device=body.device)
     total.index_add_(0, body_rule, body[strong])
     margin = total - numbers.threshold.double()
     firing = numbers.amplitude.double() * torch.sigmoid(numbers.sharpness.double() * margin)
-    sent = firing[held.head_rule] * rules.head_at(numbers, held.head_rule, held.head_atom)
+    head = rules.weight_at("head", numbers, held.head_rule, held.head_atom)
+    sent = firing[held.head_rule] * head
     heads = sent > numbers.offset.double()[held.head_atom]
     used = Literals(body_rule, body_atom, held.head_rule[heads], held.head_atom[heads])
     return program_of(used, rules.R, atoms)
