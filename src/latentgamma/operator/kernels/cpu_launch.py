@@ -6,7 +6,7 @@ import math
 import os
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -103,11 +103,12 @@ def read(run: FusedSteps, stored: Stored, dtype: torch.dtype) -> tuple[StepParam
         tensors = tensors._replace(offset=tensors.offset.clone())
     gate = float(tensors.gate)
     c: Any = Coefficients._make([*map(array_of, tensors[:-1]), gate])
+    arrays = _arrays(rows)
     return parameters, StepArrays(
-        *_numpy_form(rows),
+        *arrays[:4],
         coefficients=c,
         use_weight=c.body_weight[:0],
-        source_weight=c.head_weight[array_of(rows.source_place)],
+        source_weight=c.head_weight[arrays.source_place],
         gate_power=int(gate) if gate.is_integer() and gate <= HIGHEST_POWER else 0,
         bump=run.bump,
     )
@@ -179,20 +180,34 @@ def _sigmoid(x: float) -> float:
     return 1 / (1 + math.exp(-x)) if x > -700 else 0.0
 
 
-def _numpy_form(rows: LiteralRows) -> tuple[Csr, Csr, Csr, Csr]:
-    """Return the literals as arrays: bodies, heads, uses, sources."""
-    cached = rows.kernel_form.get("cpu")
-    if cached is None:
-        cached = rows.kernel_form["cpu"] = tuple(
-            Csr(array_of(start), array_of(flat))
-            for start, flat in (
-                (rows.body_start, rows.body_atom),
-                (rows.head_start, rows.head_atom),
-                (rows.use_start, rows.use_rule),
-                (rows.source_start, rows.source_rule),
-            )
-        )
-    return cached  # type: ignore[return-value]
+class _Arrays(NamedTuple):
+    """The literals by rule and by atom, and where those by atom stand among those by rule."""
+
+    bodies: Csr  # rule → the atoms of its body
+    heads: Csr  # rule → its heads
+    uses: Csr  # atom → the rules that have it in their body
+    sources: Csr  # atom → the rules that have it as a head
+    use_place: Array  # (literals,)
+    source_place: Array  # (head literals,)
+
+
+def _arrays(rows: LiteralRows) -> _Arrays:
+    """Return the literals as arrays, made once."""
+    if "cpu" not in rows.kernel_form:
+        bodies = Csr(array_of(rows.body_start), array_of(rows.body_atom))
+        heads = Csr(array_of(rows.head_start), array_of(rows.head_atom))
+        uses, use_place = _by_atom(bodies, rows.body_rule, rows.M)
+        sources, source_place = _by_atom(heads, rows.head_rule, rows.M)
+        rows.kernel_form["cpu"] = _Arrays(bodies, heads, uses, sources, use_place, source_place)
+    found: _Arrays = rows.kernel_form["cpu"]
+    return found
+
+
+def _by_atom(by_rule: Csr, rule: Tensor, M: int) -> tuple[Csr, Array]:
+    """Return the rules of each atom, and where these literals stand in the order by rule."""
+    alone = Csr(np.arange(len(by_rule.indices) + 1), by_rule.indices)
+    start, place = alone.transpose(M)
+    return Csr(start, array_of(rule)[place]), place
 
 
 # ---- Steps
@@ -245,7 +260,7 @@ def backward(
     M, R, batch = rows.M, rows.R, given.shape[1]
     tiles = _Tiles(rows, batch, given.dtype)
     c: Any = read[1].coefficients
-    step = read[1]._replace(use_weight=c.body_weight[array_of(rows.use_place)])
+    step = read[1]._replace(use_weight=c.body_weight[_arrays(rows).use_place])
     each = _counts(run.counts, batch, run.steps)
     result = np.empty((batch, M), given.dtype)
     sizes = (R, R, len(c.body_weight), R, len(c.head_weight), M, 0)

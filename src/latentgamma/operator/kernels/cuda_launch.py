@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -132,7 +132,8 @@ def device_program(rows: LiteralRows) -> DeviceProgram:
     """Return the literals in the form of the kernels, made once."""
     if "cuda" not in rows.kernel_form:
         rows.kernel_form["cuda"] = DeviceProgram.of(rows)
-    return cast(DeviceProgram, rows.kernel_form["cuda"])
+    found: DeviceProgram = rows.kernel_form["cuda"]
+    return found
 
 
 # ---- Parameters

@@ -133,16 +133,12 @@ def joined_values(tensors: Iterable[Tensor]) -> list[Tensor]:
     return [torch.cat(parts) for parts in kinds.values()]
 
 
-# ---- The literals of the rules as compressed rows, by rule and by atom
+# ---- The literals of the rules as compressed rows
 
 
 @dataclass(frozen=True, eq=False)
 class LiteralRows:
-    """The literals sorted by rule, and again by atom.
-
-    `body_place` and `head_place` say where a literal stands in the rules' own tensors;
-    `use_place` and `source_place` where it stands in the order by rule.
-    """
+    """The literals sorted by rule; `body_place` and `head_place` say where they stood before."""
 
     M: int
     R: int
@@ -150,42 +146,27 @@ class LiteralRows:
     body_rule: Tensor  # (literals,)
     body_start: Tensor  # (R + 1,)
     body_atom: Tensor  # (literals,)
-    use_start: Tensor  # (M + 1,) the bodies that an atom is in
-    use_rule: Tensor  # (literals,)
-    use_place: Tensor  # (literals,)
     head_place: Tensor  # (head literals,)
     head_rule: Tensor  # (head literals,)
     head_start: Tensor  # (R + 1,)
     head_atom: Tensor  # (head literals,)
-    source_start: Tensor  # (M + 1,) the rules that an atom is a head of
-    source_rule: Tensor  # (head literals,)
-    source_place: Tensor  # (head literals,)
     #: The same in the form that a kernel needs, by the name of the kernel.
-    kernel_form: dict[str, object] = field(default_factory=dict)
+    kernel_form: dict[str, Any] = field(default_factory=dict)
 
 
 def make_literal_rows(literals: Literals, *, M: int, R: int) -> LiteralRows:
     """Return the literals as compressed rows."""
     largest = max(M, R, len(literals.body_rule), len(literals.head_rule))
     dtype = torch.int32 if largest < 2**31 - 1 else torch.int64
-    body = _both_directions(literals.body_rule, literals.body_atom, M, R, dtype)
-    head = _both_directions(literals.head_rule, literals.head_atom, M, R, dtype)
-    return LiteralRows(M, R, *body, *head)
 
+    def rows(rule: Tensor, atom: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        place = torch.argsort(rule, stable=True)
+        ends = torch.bincount(rule, minlength=R).cumsum(0)
+        start = torch.cat([ends.new_zeros(1), ends])
+        return place.to(dtype), rule[place].to(dtype), start.to(dtype), atom[place].to(dtype)
 
-def _both_directions(
-    rule: Tensor, atom: Tensor, M: int, R: int, dtype: torch.dtype
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    order = torch.argsort(rule, stable=True)
-    rule, atom = rule[order], atom[order]
-    place = torch.argsort(atom, stable=True)
-    by_rule = order.to(dtype), rule.to(dtype), _starts(rule, R, dtype), atom.to(dtype)
-    return *by_rule, _starts(atom, M, dtype), rule[place].to(dtype), place.to(dtype)
-
-
-def _starts(index: Tensor, count: int, dtype: torch.dtype) -> Tensor:
-    ends = torch.bincount(index, minlength=count).cumsum(0)
-    return torch.cat([ends.new_zeros(1), ends]).to(dtype)
+    body = rows(literals.body_rule, literals.body_atom)
+    return LiteralRows(M, R, *body, *rows(literals.head_rule, literals.head_atom))
 
 
 _ROWS: WeakKeyDictionary[SparseRules, tuple[object, Values, LiteralRows]] = WeakKeyDictionary()
