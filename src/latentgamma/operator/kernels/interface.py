@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from latentgamma.engine.tensors import are_plain, has_triton
+from latentgamma.engine.tensors import are_plain, differentiable, has_triton
 from latentgamma.operator.rules import (
     AbstractRules,
     Literals,
@@ -458,25 +458,58 @@ class FusedSteps:
         if state.dim() != 2:
             batch = state.reshape(math.prod(state.shape[:-1]), self.rows.M)
             return self.final(batch, stored, read).reshape(state.shape)
-        if torch.is_grad_enabled():
-            return _Steps.apply(self, False, read, state, *stored)  # type: ignore[no-any-return,no-untyped-call]
-        # No backward pass will come, so nothing has to be kept.
-        if self.recorded is not None:
-            return self.forward_recorded(state, stored, read, keep=False)[0]
-        read = self.read(stored, state.dtype) if read is None else read
-        return self.kernel.forward(self, read, state, keep=False)[0]
+        return self._run(state, stored, read, every=False)
 
     def trajectory(self, state: Tensor, stored: Stored, read: Any = None) -> Tensor:
         """Return every state of the run, the first one included. (T + 1, …, M)."""
         batch = state.reshape(math.prod(state.shape[:-1]), self.rows.M)
-        states: Tensor = _Steps.apply(self, True, read, batch, *stored)  # type: ignore[no-untyped-call]
+        states = self._run(batch, stored, read, every=True)
         return states.reshape(self.steps + 1, *state.shape)
 
     def read(self, stored: Stored, dtype: torch.dtype) -> Any:
         """Return the parameters of a step in the kernel's own form."""
         return self.kernel.read(self, stored, dtype)
 
-    # ---- Inside autograd
+    def _run(self, state: Tensor, stored: Stored, read: Any, *, every: bool) -> Tensor:
+        """Return the last state of a batch, or `every` state, differentiable."""
+        tensors = (state, *stored)
+        wanted = [x.requires_grad for x in tensors]
+        differentiated = torch.is_grad_enabled() and any(wanted)
+        with torch.no_grad():
+            if self.recorded is not None and not every and (read is None or not differentiated):
+                last, kept = self.forward_recorded(state, stored, read, keep=differentiated)
+            else:
+                read = self.read(stored, state.dtype) if read is None else read
+                last, kept = self.kernel.forward(self, read, state, keep=every or differentiated)
+            result = last
+            if every:
+                assert kept is not None  # keep=True
+                result = self.kernel.trajectory(self, kept, len(last))
+        if not differentiated:
+            return result
+
+        def gradients(arriving: Tensor, kept: Tensor) -> Sequence[Tensor]:
+            grad = arriving if every else arriving[None]  # (1 or T + 1, B, M)
+            learn = any(wanted[1:])
+            if read is None:
+                found = self.backward_recorded(stored, kept, grad, learn=learn)
+            else:
+                by_state, sums = self.kernel.backward(self, read, kept, grad, learn=learn)
+                more = () if sums is None else self.kernel.read_backward(self, read, stored, sums)
+                found = (by_state, *more)
+            return [x for x, want in zip(found, wanted, strict=False) if want]
+
+        def again(tensors: Sequence[Tensor]) -> Tensor:
+            if len(tensors) == 1:
+                raise RuntimeError(
+                    "the gradient of a model inside `fixed()` cannot be differentiated again; "
+                    "leave fixed()"
+                )
+            states = self.run_plainly(tensors[0], tuple(tensors[1:]))
+            return torch.stack(states) if every else states[-1]
+
+        assert kept is not None  # keep=True
+        return differentiable(result, gradients, again, tensors, [kept])
 
     def forward_recorded(
         self, state: Tensor, stored: Stored, read: Any, *, keep: bool
@@ -539,64 +572,6 @@ class FusedSteps:
 def _first_or_none(tensors: Sequence[Tensor]) -> Tensor | None:
     """Return the one tensor, or None."""
     return tensors[0] if tensors else None
-
-
-class _Steps(torch.autograd.Function):
-    """The last state of a run, or `every` state."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, run: FusedSteps, every: bool, read: Any, state: Tensor, *stored: Tensor
-    ) -> Tensor:
-        ctx.run, ctx.every, ctx.read = run, every, read
-        keep = every or any(ctx.needs_input_grad)
-        if run.recorded is not None and read is None and not every:
-            last, kept = run.forward_recorded(state, stored, None, keep=keep)
-        else:
-            if read is None:
-                ctx.read = run.read(stored, state.dtype)
-            last, kept = run.kernel.forward(run, ctx.read, state, keep=keep)
-        ctx.save_for_backward(state, kept, *stored)
-        if not every:
-            return last
-        assert kept is not None  # keep=True
-        return run.kernel.trajectory(run, kept, len(last))
-
-    @staticmethod
-    def backward(ctx: Any, *arriving: Tensor) -> tuple[Tensor | None, ...]:
-        run: FusedSteps = ctx.run
-        grad = arriving[0] if ctx.every else arriving[0][None]  # (1 or T + 1, B, M)
-        state, kept, *stored = ctx.saved_tensors
-        wanted = ctx.needs_input_grad[3:]
-        if torch.is_grad_enabled():  # create_graph=True: this gradient is to be differentiated
-            return None, None, None, *_differentiable(run, state, stored, grad, wanted)
-        learn = any(wanted[1:])
-        grads: list[Tensor | None] = [None] * len(wanted)
-        if ctx.read is None:
-            found = run.backward_recorded(tuple(stored), kept, grad, learn=learn)
-            grads[: len(found)] = found
-        else:
-            grads[0], sums = run.kernel.backward(run, ctx.read, kept, grad, learn=learn)
-            if sums is not None:
-                grads[1:] = run.kernel.read_backward(run, ctx.read, tuple(stored), sums)
-        needed = (g if want else None for g, want in zip(grads, wanted, strict=True))
-        return None, None, None, *needed
-
-
-def _differentiable(
-    run: FusedSteps, state: Tensor, parameters: list[Tensor], grad: Tensor, wanted: tuple[bool, ...]
-) -> list[Tensor | None]:
-    """Return the gradients with a graph of their own, from plain torch."""
-    if not parameters:
-        raise RuntimeError(
-            "the gradient of a model inside `fixed()` cannot be differentiated again; leave fixed()"
-        )
-    reached = run.run_plainly(state, tuple(parameters))[-len(grad) :]
-    inputs = [x for x, needed in zip((state, *parameters), wanted, strict=True) if needed]
-    found = iter(
-        torch.autograd.grad(reached, inputs, list(grad), create_graph=True, allow_unused=True)
-    )
-    return [next(found) if needed else None for needed in wanted]
 
 
 # ---- Which kernel runs a model on a state
