@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from latentgamma.program.facts import bit_places
+from latentgamma.program.graph import Csr, rules_deriving
 from latentgamma.program.program import Program
 
 #: Programs of more atoms are not searched for closed sets.
@@ -34,13 +35,9 @@ class Complements:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        bodies = np.split(program.body_indices, program.body_indptr[1:-1]) if program.R else []
-        self.bodies = [body.tolist() for body in bodies]
+        self.bodies = Csr(program.body_indptr, program.body_indices).to_lists()
         self.masks = [_mask(body) for body in self.bodies]
-        self.rules: list[list[int]] = [[] for _ in range(program.M)]
-        rule = np.repeat(np.arange(program.R), program.head_sizes)
-        for j, i in zip(rule.tolist(), program.head_indices.tolist(), strict=True):
-            self.rules[i].append(j)
+        self.rules = rules_deriving(program).to_lists()  # of each atom
         #: For each atom, all that it may depend on; and what is missing wherever it is, because
         #: it would imply it by rules with one body atom.
         self.before = self._ancestors(program.M)

@@ -29,7 +29,7 @@ from latentgamma.logic.proof import (
 )
 from latentgamma.program.compilation import Cells, compile_loop, worth_compiling
 from latentgamma.program.facts import Facts, Mask
-from latentgamma.program.graph import dependencies, rules_deriving, rules_using
+from latentgamma.program.graph import Csr, dependencies, rules_deriving, rules_using
 from latentgamma.program.names import quote
 from latentgamma.program.program import Indices, Offsets, Program, require_program
 
@@ -79,8 +79,8 @@ def _underived_part(program: Program, known: Closure, goal: int) -> tuple[Progra
 
 def _firing_part(part: Program, known: Closure) -> tuple[Program, Indices]:
     """Return the rules that fire in a closure, and what their atoms are in the whole."""
-    true = np.concatenate(([0], np.cumsum(known.state[part.body_indices])))
-    fires = np.diff(true[part.body_indptr]) == part.body_sizes
+    bodies = Csr(part.body_indptr, part.body_indices)
+    fires = bodies.keep(known.state[part.body_indices]).sizes == part.body_sizes
     numbers = np.flatnonzero(known.state).astype(np.int32)
     return _restrict(part, fires, numbers), numbers
 
@@ -90,15 +90,13 @@ def _restrict(program: Program, rules: Mask, atoms: Indices) -> Program:
     new = np.full(program.M, -1, np.int64)
     new[atoms] = np.arange(len(atoms))
 
-    def rows(offsets: Offsets, members: Indices) -> tuple[Offsets, npt.NDArray[np.int64]]:
-        row = np.repeat(np.arange(program.R), np.diff(offsets))
-        kept = rules[row] & (new[members] >= 0)
-        sizes = np.bincount(row[kept], minlength=program.R)[rules]
-        return np.concatenate(([0], np.cumsum(sizes))), new[members[kept]]
+    def rows(offsets: Offsets, members: Indices) -> Csr:
+        renamed = Csr(offsets, new[members]).take(np.flatnonzero(rules))
+        return renamed.keep(renamed.indices >= 0)
 
-    body_ptr, bodies = rows(program.body_indptr, program.body_indices)
-    head_ptr, heads = rows(program.head_indptr, program.head_indices)
-    return Program.from_arrays(body_ptr, bodies, heads, head_ptr, atoms=len(atoms))
+    bodies = rows(program.body_indptr, program.body_indices)
+    heads = rows(program.head_indptr, program.head_indices)
+    return Program.from_arrays(*bodies, heads.indices, heads.indptr, atoms=len(atoms))
 
 
 def _cheapest_assumptions(part: Program, never: Mask) -> set[int]:
