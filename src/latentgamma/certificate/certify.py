@@ -217,18 +217,16 @@ def window(
     `negating` says which strata read negations; `depth` and `tolerance` are as in `certify`.
     """
     dtype = strata[0].weights.rounding.dtype if strata else "float32"
-    depths = [depth_bound(worst.weights.program) for worst in strata] if depth is None else []
-    every = f"for every fact set of depth at most {depth}"
-    if depth is None:
-        depth = max(depths, default=0)
-        every = f"for every fact set (none is deeper than {depth})"
-        if len(strata) > 1:
-            every = f"for every fact set (no stratum is deeper than {depth})"
-    elif len(strata) == 1:
-        depths = [depth]
-    else:
-        depths = [min(depth, depth_bound(worst.weights.program)) for worst in strata]
     rules = tuple(worst.weights.program for worst in strata)
+    if depth is None:
+        depths = [depth_bound(program) for program in rules]
+        depth = max(depths, default=0)
+        none = "no stratum" if len(strata) > 1 else "none"
+        every = f"for every fact set ({none} is deeper than {depth})"
+    else:
+        one = len(strata) == 1
+        depths = [depth if one else min(depth, depth_bound(program)) for program in rules]
+        every = f"for every fact set of depth at most {depth}"
     if not all(worst.weights.in_range for worst in strata):
         message = (
             f"nothing is proved: parameters are not finite, or their products leave the range of "

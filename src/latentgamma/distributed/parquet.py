@@ -316,9 +316,7 @@ def _close_part(
             finally:
                 if writer is not None:
                     writer.close()
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{Path(part.source).name}: {error}") from None
-    except DataError as error:
+    except (pa.ArrowException, OSError, DataError) as error:
         raise DataError(f"{Path(part.source).name}: {error}") from None
     return rows
 
