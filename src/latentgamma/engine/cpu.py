@@ -61,15 +61,24 @@ Rows: TypeAlias = Any
 _FAR = 2.0 * LAST
 
 
-@compiled
-def load(x: Array, first: int, v: Array) -> None:
-    """Put examples from `first` on into the rows of the inputs, and zeros beyond the last one."""
-    last = min(first + TILE, x.shape[0])
-    for i in range(x.shape[1]):
-        for lane in range(last - first):
-            v[i, lane] = x[first + lane, i]
-        for lane in range(last - first, TILE):
-            v[i, lane] = 0
+@inlined
+def load(x: Array, first: int, column: int, v: Array) -> None:
+    """Fill rows from columns of the examples from `first` on; lanes beyond the last one repeat it."""
+    for lane in range(TILE):
+        example = min(first + lane, x.shape[0] - 1)
+        for i in range(v.shape[0]):
+            v[i, lane] = x[example, column + i]
+
+
+@inlined
+def store(v: Array, out: Array, first: int, column: int) -> bool:
+    """Do the inverse of `load`; return whether a number is not zero."""
+    moves = False
+    for lane in range(min(TILE, out.shape[0] - first)):
+        for i in range(v.shape[0]):
+            out[first + lane, column + i] = v[i, lane]
+            moves |= v[i, lane] != 0.0
+    return moves
 
 
 @compiled
@@ -578,7 +587,7 @@ def run_tiles(
     """Run the circuit on some tiles; without `keep` they share one of `kept` and `extra`."""
     for tile in range(first, last):
         v, more = kept[tile if keep else 0], extra[tile if keep else 0]
-        load(x, tile * TILE, v)
+        load(x, tile * TILE, 0, v[: x.shape[1]])
         if is_real:
             real(v, c, x.shape[1])
         else:
@@ -590,20 +599,20 @@ def run_tiles(
 
 @compiled
 def run_tiles_backward(
-    first: int, last: int, c: Arrays, every: Array, grad: Array, kept: Array, extra: Array,
-    out: Array, T: float, is_real: bool,
+    first: int, last: int, c: Arrays, grad: Array, kept: Array, extra: Array, out: Array, T: float,
+    is_real: bool,
 ) -> None:  # fmt: skip
     """Pass the gradients of the outputs on to the inputs."""
     g = np.empty((1, *kept.shape[1:]), kept.dtype)
     for tile in range(first, last):
         add(grad, c[9], tile * TILE, g[0])
         if is_real:
-            gradient_tiles(0, 1, c, len(every), kept[tile : tile + 1], g)
+            gradient_tiles(0, 1, c, out.shape[1], kept[tile : tile + 1], g)
         else:
             # Steps on a cycle are taken again, which writes to its rows.
             v = kept[tile].copy() if T > 0 and extra.shape[1] else kept[tile]
             minmax_backward(v, extra[tile], g[0], c, T)
-        read(g[0], every, 0.0, 0.0, out, tile * TILE)
+        store(g[0, : out.shape[1]], out, tile * TILE, 0)
 
 
 def tiles(batch: int) -> tuple[int, int]:
@@ -639,11 +648,10 @@ def back(
 ) -> Array:
     """Return the gradient of the inputs (B, I), from that of the outputs (B, O)."""
     out = np.empty((len(grad), inputs), grad.dtype)
-    every = np.arange(inputs, dtype=c[9].dtype)
     T, is_real = semiring.temperature, semiring.name == "real"
 
     def work(first: int, last: int) -> None:
-        run_tiles_backward(first, last, c, every, grad, kept, extra, out, T, is_real)
+        run_tiles_backward(first, last, c, grad, kept, extra, out, T, is_real)
 
     share_tiles(work, len(kept), 2 * len(c[1]))
     return out
@@ -715,177 +723,144 @@ def log_odds_slope(values: Array, eps: float, grad: Array) -> None:
 
 # ---- The inputs of a sum-product pass: probabilities, log-odds or scores of a softmax
 
-# Each of these fills the rows `node[c]` from the columns c of `x` (B, columns) and returns whether
-# every number is one that it can use; the lanes beyond the last example are filled too. Where
-# `none[c]` is not negative, that row is for the complement of a fact.
+
+@inlined
+def _likely(odds: Rows, one: Rows) -> tuple[Rows, Rows]:
+    """Return the probabilities that log-odds give to the likelier and to the other sign."""
+    unlikely = exp_minus_abs(odds)
+    likely = one / (one + unlikely)
+    return likely, unlikely * likely
 
 
 @inlined
-def _take_columns(x: Array, example: int, column: int, room: Array) -> None:
-    """Fill the rows of `room` from columns of up to 16 examples, the others with zeros."""
-    count = min(TILE, x.shape[0] - example)
-    if count < TILE:
-        room[:] = 0.0
-    for lane in range(count):
-        for i in range(room.shape[0]):
-            room[i, lane] = x[example + lane, column + i]
+def _load_probabilities(
+    room: Array, width: int, node: Array, none: Array, v: Array, tolerance: float, least: float
+) -> Rows:
+    zero, one = row_of(v, 0.0), row_of(v, 1.0)
+    refused, total = zero, zero
+    for i in range(room.shape[0]):
+        p = row(room, i)
+        refused = refused + where_above(zero, p, one, 0.0)
+        refused = refused + where_above(p, one, one, p * 0.0)
+        total = total + p
+        put(v, node[i], p)
+        if none[i] >= 0:
+            rest = one - p
+            put(v, none[i], where_above(rest, row_of(v, least), rest, least))
+    if width > 1:
+        missing = total - one
+        missing = where_above(missing, zero, missing, zero - missing)
+        refused = refused + where_above(missing, row_of(v, tolerance), one, 0.0)
+    return refused
 
 
 @inlined
-def _give_columns(room: Array, out: Array, example: int, column: int) -> bool:
-    """Return the inverse of `_take_columns`; returns whether a number is not zero."""
-    moves = False
-    for lane in range(min(TILE, out.shape[0] - example)):
-        for i in range(room.shape[0]):
-            out[example + lane, column + i] = room[i, lane]
-            moves |= room[i, lane] != 0.0
-    return moves
+def _load_log_odds(room: Array, node: Array, none: Array, v: Array) -> Rows:
+    zero, one = row_of(v, 0.0), row_of(v, 1.0)
+    infinite = zero
+    for i in range(room.shape[0]):
+        odds = row(room, i)
+        infinite = fma(odds, zero, infinite)
+        more, less = _likely(odds, one)
+        put(v, node[i], where_above(odds, zero, more, less))
+        if none[i] >= 0:
+            put(v, none[i], where_above(odds, zero, less, more))
+    return infinite
+
+
+@inlined
+def _load_scores(room: Array, node: Array, v: Array) -> Rows:
+    infinite, total, top = row_of(v, 0.0), row_of(v, 0.0), row(room, 0)
+    for i in range(1, room.shape[0]):
+        score = row(room, i)
+        top = where_above(score, top, score, top)
+    for i in range(room.shape[0]):
+        score = row(room, i)
+        infinite = fma(score, row_of(v, 0.0), infinite)
+        weight = exp_minus_abs(top - score)
+        put(room, i, weight)
+        total = total + weight
+    share = row_of(v, 1.0) / total
+    for i in range(room.shape[0]):
+        put(v, node[i], row(room, i) * share)
+    return infinite
 
 
 @compiled
-def load_values(
-    x: Array, width: int, node: Array, none: Array, values: Array, tolerance: float, least: float
-) -> bool:
-    """Return probabilities as they are; with a `width` above 1, this many columns sum to one.
+def load_inputs(
+    x: Array, logits: bool, width: int, node: Array, none: Array, values: Array, tolerance: float,
+    least: float,
+) -> bool:  # fmt: skip
+    """Fill the rows `node[c]` with the probabilities of the columns c of `x` (B, columns).
 
-    The complement of a fact is at least `least`.
+    These are probabilities, or with `logits` log-odds; with a `width` above 1, this many columns
+    are a distribution, or scores. Where `none[c]` is not negative, that row gets the complement of
+    a fact, at least `least` for probabilities. Return whether every number is one that can be used.
     """
-    room = np.empty((width, TILE))
-    worst = 0.0
+    size = width if width > 1 else x.shape[1]
+    room = np.empty((size, TILE))
     for t in range(values.shape[0]):
         v = values[t]
-        outside = row_of(v, 0.0)
-        for column in range(0, x.shape[1], width):
-            _take_columns(x, t * TILE, column, room)
-            total = row_of(v, 0.0)
-            for i in range(width):
-                p = row(room, i)
-                outside = outside + where_above(row_of(v, 0.0), p, row_of(v, 1.0), 0.0)
-                outside = outside + where_above(p, row_of(v, 1.0), row_of(v, 1.0), p * 0.0)
-                total = total + p
-                put(v, node[column + i], p)
-                if none[column + i] >= 0:
-                    rest = row_of(v, 1.0) - p
-                    put(v, none[column + i], where_above(rest, row_of(v, least), rest, least))
-            if width > 1:
-                put(room, 0, total)
-                for lane in range(min(TILE, x.shape[0] - t * TILE)):
-                    worst = max(worst, abs(room[0, lane] - 1.0))
-        if lanes_sum(outside) != 0.0:
-            return False
-    return worst <= tolerance
-
-
-@compiled
-def load_log_odds(x: Array, node: Array, none: Array, values: Array) -> bool:
-    """Return the probabilities of log-odds."""
-    room = np.empty((x.shape[1], TILE))
-    for t in range(values.shape[0]):
-        v = values[t]
-        _take_columns(x, t * TILE, 0, room)
-        infinite = row_of(v, 0.0)
-        for i in range(x.shape[1]):
-            odds = row(room, i)
-            infinite = fma(odds, row_of(v, 0.0), infinite)
-            unlikely = exp_minus_abs(odds)
-            likely = row_of(v, 1.0) / (row_of(v, 1.0) + unlikely)
-            put(v, node[i], where_above(odds, row_of(v, 0.0), likely, unlikely * likely))
-            if none[i] >= 0:
-                put(v, none[i], where_above(odds, row_of(v, 0.0), unlikely * likely, likely))
-        if lanes_sum(infinite) != 0.0:
+        refused = row_of(v, 0.0)
+        for column in range(0, x.shape[1], size):
+            load(x, t * TILE, column, room)
+            rows, others = node[column : column + size], none[column : column + size]
+            if not logits:
+                wrong = _load_probabilities(room, width, rows, others, v, tolerance, least)
+            elif width > 1:
+                wrong = _load_scores(room, rows, v)
+            else:
+                wrong = _load_log_odds(room, rows, others, v)
+            refused = refused + wrong
+        if lanes_sum(refused) != 0.0:
             return False
     return True
-
-
-@compiled
-def load_scores(x: Array, width: int, node: Array, values: Array) -> bool:
-    """Return the softmax of each `width` columns."""
-    room = np.empty((width, TILE))
-    for t in range(values.shape[0]):
-        v = values[t]
-        infinite = row_of(v, 0.0)
-        for column in range(0, x.shape[1], width):
-            _take_columns(x, t * TILE, column, room)
-            top = row(room, 0)
-            for i in range(1, width):
-                score = row(room, i)
-                top = where_above(score, top, score, top)
-            total = row_of(v, 0.0)
-            for i in range(width):
-                score = row(room, i)
-                infinite = fma(score, row_of(v, 0.0), infinite)
-                weight = exp_minus_abs(top - score)
-                put(room, i, weight)
-                total = total + weight
-            share = row_of(v, 1.0) / total
-            for i in range(width):
-                put(v, node[column + i], row(room, i) * share)
-        if lanes_sum(infinite) != 0.0:
-            return False
-    return True
-
-
-# ---- Gradients of inputs
-
-# Each of these fills `out` (B, columns) and returns whether a number in it is not zero.
 
 
 @inlined
-def _fact_gradient(g: Array, node: int, none: int) -> Rows:
-    return row(g, node) if none < 0 else row(g, node) - row(g, none)
+def _score_gradient(v: Array, g: Array, node: Array, room: Array) -> None:
+    # Relative to the likeliest value: then no digits cancel where that is almost certain.
+    top, slope = row(v, node[0]), row(g, node[0])
+    for i in range(1, len(node)):
+        p = row(v, node[i])
+        slope = where_above(p, top, row(g, node[i]), slope)
+        top = where_above(p, top, p, top)
+    mean = row_of(v, 0.0)
+    for i in range(len(node)):
+        mean = fma(row(v, node[i]), row(g, node[i]) - slope, mean)
+    for i in range(len(node)):
+        put(room, i, row(v, node[i]) * (row(g, node[i]) - slope - mean))
 
 
 @compiled
-def value_gradient(grads: Array, node: Array, none: Array, out: Array) -> bool:
-    """Return the gradient of probabilities, (B, columns)."""
-    room = np.empty((out.shape[1], TILE))
-    moves = False
-    for t in range(grads.shape[0]):
-        for i in range(out.shape[1]):
-            put(room, i, _fact_gradient(grads[t], node[i], none[i]))
-        moves |= _give_columns(room, out, t * TILE, 0)
-    return moves
+def input_gradient(
+    x: Array, logits: bool, width: int, node: Array, none: Array, values: Array, grads: Array,
+    out: Array,
+) -> bool:  # fmt: skip
+    """Fill `out` (B, columns) with the gradient of the inputs; return whether one is not zero.
 
-
-@compiled
-def log_odds_gradient(x: Array, grads: Array, node: Array, none: Array, out: Array) -> bool:
-    """Return the gradient of log-odds, (B, columns)."""
-    room = np.empty((out.shape[1], TILE))
-    moves = False
-    for t in range(grads.shape[0]):
-        g = grads[t]
-        _take_columns(x, t * TILE, 0, room)
-        for i in range(out.shape[1]):
-            unlikely = exp_minus_abs(row(room, i))
-            likely = row_of(g, 1.0) / (row_of(g, 1.0) + unlikely)
-            slope = _fact_gradient(g, node[i], none[i])
-            put(room, i, slope * unlikely * likely * likely)
-        moves |= _give_columns(room, out, t * TILE, 0)
-    return moves
-
-
-@compiled
-def score_gradient(values: Array, grads: Array, width: int, node: Array, out: Array) -> bool:
-    """Return the gradient of the scores of each `width` columns, (B, columns)."""
-    room = np.empty((width, TILE))
+    The arguments are those of `load_inputs`; `grads` has the gradients of the rows `values`.
+    """
+    size = width if logits and width > 1 else x.shape[1]
+    room = np.empty((size, TILE))
     moves = False
     for t in range(grads.shape[0]):
         v, g = values[t], grads[t]
-        for column in range(0, out.shape[1], width):
-            # Relative to the likeliest value: then no digits cancel where that is almost certain.
-            top, slope = row(v, node[column]), row(g, node[column])
-            for i in range(1, width):
-                p = row(v, node[column + i])
-                slope = where_above(p, top, row(g, node[column + i]), slope)
-                top = where_above(p, top, p, top)
-            mean = row_of(v, 0.0)
-            for i in range(width):
-                n = node[column + i]
-                mean = fma(row(v, n), row(g, n) - slope, mean)
-            for i in range(width):
-                n = node[column + i]
-                put(room, i, row(v, n) * (row(g, n) - slope - mean))
-            moves |= _give_columns(room, out, t * TILE, column)
+        for column in range(0, x.shape[1], size):
+            if logits and width > 1:
+                _score_gradient(v, g, node[column : column + size], room)
+            else:
+                if logits:
+                    load(x, t * TILE, column, room)
+                for i in range(size):
+                    slope = row(g, node[i])
+                    if none[i] >= 0:
+                        slope = slope - row(g, none[i])
+                    if logits:
+                        more, less = _likely(row(room, i), row_of(g, 1.0))
+                        slope = slope * less * more
+                    put(room, i, slope)
+            moves |= store(room, out, t * TILE, column)
     return moves
 
 

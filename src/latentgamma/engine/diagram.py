@@ -7,6 +7,7 @@ down decides every label once, and is a model of the clauses; every model is one
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -63,20 +64,25 @@ class Diagram(Immutable):
         """The number of branches, of their children and of their free labels."""
         return int(self.open.sum()) + len(self.child) + len(self.free)
 
+    def children(self, branch: int) -> list[int]:
+        """Return the nodes that a branch leads to."""
+        found: list[int] = self.child[self.child_ptr[branch] : self.child_ptr[branch + 1]].tolist()
+        return found
+
+    def free_labels(self, branch: int) -> list[int]:
+        """Return the labels that a branch leaves free."""
+        found: list[int] = self.free[self.free_ptr[branch] : self.free_ptr[branch + 1]].tolist()
+        return found
+
     def models(self) -> int:
         """Return the number of models, over the labels that the diagram decides."""
         count = [0] * self.nodes
         for n in range(self.nodes):
             for b in (2 * n, 2 * n + 1):
                 if self.open[b]:
-                    ways = 1 << int(self.free_ptr[b + 1] - self.free_ptr[b])
-                    for c in self.child[self.child_ptr[b] : self.child_ptr[b + 1]].tolist():
-                        ways *= count[c]
-                    count[n] += ways
-        total = 1
-        for r in self.root.tolist():
-            total *= count[r]
-        return total
+                    ways = math.prod(count[c] for c in self.children(b))
+                    count[n] += ways << len(self.free_labels(b))
+        return math.prod(count[r] for r in self.root.tolist())
 
 
 # ---- The compiler: decide a label, split what is left into independent parts, remember each part
@@ -248,20 +254,32 @@ def _numbered(nodes: Sequence[_Node], roots: list[int], labels: int, budget: int
 
 def structure_problem(diagram: Diagram) -> str | None:
     """Return why a choice of branches might not decide every label exactly once, or None."""
-    d = diagram
+    try:
+        _labels_below(diagram)
+    except ValueError as problem:
+        return str(problem)
+    return None
+
+
+def _labels_below(d: Diagram) -> list[int]:
+    """Return the labels that each node decides, as bits.
+
+    Raises:
+        ValueError: if a choice of branches might not decide every label exactly once.
+    """
     N = d.nodes
     shapes = (len(d.open), len(d.child_ptr) - 1, len(d.free_ptr) - 1)
     if shapes != (2 * N, 2 * N, 2 * N):
-        return "the arrays of the diagram do not fit each other"
+        raise ValueError("the arrays of the diagram do not fit each other")
     for ptr, flat in ((d.child_ptr, d.child), (d.free_ptr, d.free)):
         if ptr[0] != 0 or ptr[-1] != len(flat) or np.any(np.diff(ptr) < 0):
-            return "the arrays of the diagram do not fit each other"
+            raise ValueError("the arrays of the diagram do not fit each other")
     for values, limit in ((d.label, d.labels), (d.free, d.labels), (d.child, N), (d.root, N)):
         if len(values) and (values.min() < 0 or values.max() >= limit):
-            return "the diagram refers to what is not there"
+            raise ValueError("the diagram refers to what is not there")
     below = [0] * N
     if len(d.level_ptr) < 1 or d.level_ptr[0] != 0 or d.level_ptr[-1] != N:
-        return "the levels do not hold all nodes"
+        raise ValueError("the levels do not hold all nodes")
     first = d.level_ptr[np.searchsorted(d.level_ptr, np.arange(N), "right") - 1]  # of its level
     for n in range(N):
         sets = []
@@ -269,27 +287,29 @@ def structure_problem(diagram: Diagram) -> str | None:
             if not d.open[b]:
                 continue
             union = 1 << int(d.label[n])
-            parts = [1 << x for x in d.free[d.free_ptr[b] : d.free_ptr[b + 1]].tolist()]
-            for c in d.child[d.child_ptr[b] : d.child_ptr[b + 1]].tolist():
+            parts = [1 << x for x in d.free_labels(b)]
+            for c in d.children(b):
                 if c >= first[n]:
-                    return f"node {n} has a child that does not come before it"
+                    raise ValueError(f"node {n} has a child that does not come before it")
                 parts.append(below[c])
             for part in parts:
                 if union & part:
-                    return f"node {n} decides a label twice"
+                    raise ValueError(f"node {n} decides a label twice")
                 union |= part
             sets.append(union)
         if not sets:
-            return f"node {n} has no branch"
+            raise ValueError(f"node {n} has no branch")
         if sets[0] != sets[-1]:
-            return f"the branches of node {n} decide different labels"
+            raise ValueError(f"the branches of node {n} decide different labels")
         below[n] = sets[0]
     everything = 0
     for r in d.root.tolist():
         if everything & below[r]:
-            return "two roots decide the same label"
+            raise ValueError("two roots decide the same label")
         everything |= below[r]
-    return None if everything == (1 << d.labels) - 1 else "some labels are not decided"
+    if everything != (1 << d.labels) - 1:
+        raise ValueError("some labels are not decided")
+    return below
 
 
 def broken_clauses(diagram: Diagram, clauses: Sequence[Clause]) -> list[int]:
@@ -310,7 +330,7 @@ def broken_clauses(diagram: Diagram, clauses: Sequence[Clause]) -> list[int]:
         for k in (0, 1):
             b = 2 * n + k
             if d.open[b]:
-                below = d.child[d.child_ptr[b] : d.child_ptr[b + 1]]
+                below = d.children(b)
                 path = np.bitwise_and.reduce(plane[below], axis=0) if len(below) else ones
                 plane[n] |= path & ~blocked[2 * int(d.label[n]) + k]
     path = np.bitwise_and.reduce(plane[d.root], axis=0) if len(d.root) else ones
@@ -325,14 +345,7 @@ def is_complete(diagram: Diagram, clauses: Iterable[Clause]) -> bool:
     branch that does not exist must be unsatisfiable. The structure must have no problem.
     """
     d = diagram
-    below = [0] * d.nodes  # the labels that each node decides, as bits
-    for n in range(d.nodes):
-        b = 2 * n if d.open[2 * n] else 2 * n + 1
-        below[n] = 1 << int(d.label[n])
-        for i in d.free[d.free_ptr[b] : d.free_ptr[b + 1]].tolist():
-            below[n] |= 1 << i
-        for c in d.child[d.child_ptr[b] : d.child_ptr[b + 1]].tolist():
-            below[n] |= below[c]
+    below = _labels_below(d)
     seen: set[tuple[int, frozenset[Clause]]] = set()
     stack: list[tuple[int, frozenset[Clause]]] = []
     known: dict[frozenset[Clause], bool] = {}
@@ -356,7 +369,7 @@ def is_complete(diagram: Diagram, clauses: Iterable[Clause]) -> bool:
             if left is None:
                 continue
             if d.open[b]:
-                visit(d.child[d.child_ptr[b] : d.child_ptr[b + 1]].tolist(), left)
+                visit(d.children(b), left)
             elif _satisfiable(frozenset(left), known):
                 return False
     return True

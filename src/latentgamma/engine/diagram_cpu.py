@@ -5,14 +5,13 @@ A row holds one node, branch or label for all examples of a tile.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from latentgamma.engine.cpu import load
+from latentgamma.engine.cpu import load, share_tiles, store, tiles
 from latentgamma.engine.diagram import LEAST, NEVER
 from latentgamma.engine.simd import (
     TILE,
@@ -25,19 +24,15 @@ from latentgamma.engine.simd import (
     row_of,
     where_above,
 )
-from latentgamma.program.compilation import share_parts
+from latentgamma.engine.tensors import array_of
 
 Array: TypeAlias = Any
 #: Those of a diagram, in the order of `_STRUCTURE` in `diagram_torch.py`.
 Arrays: TypeAlias = Any
 Rows: TypeAlias = Any
 
-
-@compiled
-def _store(v: Array, out: Array, first: int) -> None:
-    for lane in range(min(TILE, out.shape[0] - first)):
-        for i in range(out.shape[1]):
-            out[first + lane, i] = v[i, lane]
+# A branch takes exponentials and logarithms, an edge of a circuit one product.
+_OPERATIONS_PER_EDGE = 8
 
 
 @inlined
@@ -288,32 +283,31 @@ def _walk(h: Array, s: Array, out: Array, first: int, stack: Array, d: Arrays) -
 
 
 @compiled
-def _marginals_of_tiles(
+def marginals_of_tiles(
     x: Array, first: int, last: int, total: Array, share: Array, odds: Array, d: Arrays
 ) -> None:
+    """Fill log P(C) (B,), P(a | C) (B, L) and their log-odds (B, L) of log-odds x (B, L)."""
     L, N, root = x.shape[1], len(d[0]), d[6]
     h, r = np.empty((L, TILE)), np.empty((L, TILE))
     w, p, q = np.empty((2 * L, TILE)), np.empty((2 * L, TILE)), np.empty((2 * L, TILE))
     v, f, s = np.empty((N, TILE)), np.empty((N, TILE)), np.empty((2 * N, TILE))
     for tile in range(first * TILE, last * TILE, TILE):
-        load(x, tile, h)
+        load(x, tile, 0, h)
         _weights(h, w, p)
         _up(w, v, s, d)
         _down(s, f, q, r, d)
         _posterior(p, q, r)
         _log_odds(q, h)
-        _store(h, odds, tile)
+        store(h, odds, tile, 0)
+        store(q[1::2], share, tile, 0)
         for lane in range(min(TILE, x.shape[0] - tile)):
             for i in range(len(root)):
                 total[tile + lane] += v[root[i], lane]
-            for i in range(L):
-                share[tile + lane, i] = q[2 * i + 1, lane]
 
 
 @compiled
-def _gradients_of_tiles(
-    x: Array, grad: Array, first: int, last: int, out: Array, d: Arrays
-) -> None:
+def gradients_of_tiles(x: Array, grad: Array, first: int, last: int, out: Array, d: Arrays) -> None:
+    """Fill the gradient of x from that of the log-odds of P(a | C)."""
     L, N = x.shape[1], len(d[0])
     h, r, g = np.empty((L, TILE)), np.empty((L, TILE)), np.empty((L, TILE))
     w, p, q = np.empty((2 * L, TILE)), np.empty((2 * L, TILE)), np.empty((2 * L, TILE))
@@ -321,63 +315,46 @@ def _gradients_of_tiles(
     aq, ar, aw = np.empty((2 * L, TILE)), np.empty((L, TILE)), np.empty((2 * L, TILE))
     af, at, av = np.empty((N, TILE)), np.empty((2 * N, TILE)), np.empty((N, TILE))
     for tile in range(first * TILE, last * TILE, TILE):
-        load(x, tile, h)
-        load(grad, tile, g)
+        load(x, tile, 0, h)
+        load(grad, tile, 0, g)
         _weights(h, w, p)
         _up(w, v, s, d)
         _down(s, f, q, r, d)
         _posterior(p, q, r)
         _adjoint(h, p, q, r, s, f, g, aq, ar, af, at, av, aw, d)
-        _store(g, out, tile)
+        store(g, out, tile, 0)
 
 
 @compiled
-def _best_of_tiles(x: Array, first: int, last: int, odds: Array, model: Array, d: Arrays) -> None:
+def best_of_tiles(x: Array, first: int, last: int, odds: Array, model: Array, d: Arrays) -> None:
+    """Fill the best model (B, L), and the max-marginals (B, L) unless there is no room for them."""
     L, N = x.shape[1], len(d[0])
     h, w, q = np.empty((L, TILE)), np.empty((2 * L, TILE)), np.empty((2 * L, TILE))
     v, f, s = np.empty((N, TILE)), np.empty((N, TILE)), np.empty((2 * N, TILE))
     stack = np.empty(N + 1, np.int64)
     for tile in range(first * TILE, last * TILE, TILE):
-        load(x, tile, h)
+        load(x, tile, 0, h)
         _costs(h, w)
         _up_best(w, v, s, d)
         _walk(h, s, model, tile, stack, d)
         if len(odds):
             _down_best(w, s, f, q, d)
             _difference(q, h)
-            _store(h, odds, tile)
+            store(h, odds, tile, 0)
 
 
-def _run(kernel: Any, structure: Sequence[Tensor], batch: int, before: Any, after: Any) -> None:
-    """Run a kernel over all tiles, on the threads of torch."""
-    arrays = tuple(part.numpy() for part in structure)
-    tiles = -(-batch // TILE)
-    share_parts(
-        lambda first, last: kernel(*before, first, last, *after, arrays),
-        tiles,
-        torch.get_num_threads() if tiles > 3 else 1,
+def run(
+    kernel: Callable[..., None],
+    given: Sequence[Tensor],
+    out: Sequence[Tensor],
+    structure: Sequence[Tensor],
+) -> None:
+    """Run one of the kernels above over all tiles, on the threads of torch."""
+    before, after, arrays = (
+        tuple(array_of(part) for part in parts) for parts in (given, out, structure)
     )
-
-
-def marginals(x: Tensor, structure: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-    """Return log P(C) (B,), P(a | C) (B, L) and their log-odds (B, L) of log-odds (B, L)."""
-    B, L = x.shape
-    out = np.zeros(B), np.empty((B, L)), np.empty((B, L))
-    _run(_marginals_of_tiles, structure, B, [x.detach().contiguous().numpy()], out)
-    return torch.from_numpy(out[0]), torch.from_numpy(out[1]), torch.from_numpy(out[2])
-
-
-def marginals_backward(x: Tensor, grad: Tensor, structure: Sequence[Tensor]) -> Tensor:
-    """Return the gradient of the inputs of `marginals` from that of the log-odds."""
-    out = np.empty(x.shape)
-    given = [x.detach().contiguous().numpy(), grad.detach().contiguous().numpy()]
-    _run(_gradients_of_tiles, structure, len(x), given, [out])
-    return torch.from_numpy(out)
-
-
-def best(x: Tensor, structure: Sequence[Tensor], *, scores: bool) -> tuple[Tensor, Tensor]:
-    """Return the max-marginals (B, L), if they are asked for, and the best model (B, L)."""
-    B, L = x.shape
-    out = np.empty((B if scores else 0, L)), np.zeros((B, L), np.bool_)
-    _run(_best_of_tiles, structure, B, [x.detach().contiguous().numpy()], out)
-    return torch.from_numpy(out[0]), torch.from_numpy(out[1])
+    share_tiles(
+        lambda first, last: kernel(*before, first, last, *after, arrays),
+        tiles(len(before[0]))[0],
+        _OPERATIONS_PER_EDGE * sum(map(len, arrays)),
+    )

@@ -11,8 +11,9 @@ defined here, in plain torch: any device, every transform of torch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, final
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple, final
 
 import numpy as np
 import torch
@@ -25,6 +26,24 @@ from latentgamma.engine.tensors import are_plain
 _LARGEST = 1e30
 
 _STRUCTURE = ("label", "open", "child_ptr", "child", "free_ptr", "free", "root")
+
+
+class _Level(NamedTuple):
+    """The n nodes of one level; branch b = 2m + k of them decides that the label of node m is k."""
+
+    nodes: slice
+    label: Tensor  # (n,)
+    open: Tensor  # (2n,)
+    sign: Tensor  # (2n,) 2 · label + k
+    child_row: Tensor  # the branch that leads to each child
+    child: Tensor
+    free_row: Tensor  # the branch that leaves each label free
+    free: Tensor
+
+    def totals(self, w: Tensor, v: Tensor) -> Tensor:
+        """Return the value of each branch (B, n, 2), from those of signs (B, L, 2) and nodes."""
+        total = w.flatten(1)[:, self.sign].index_add(1, self.child_row, v[:, self.child])
+        return torch.where(self.open, total, -torch.inf).reshape(len(w), -1, 2)
 
 
 @final
@@ -103,55 +122,43 @@ class DiagramPasses(nn.Module):
 
     # ---- Plain torch
 
-    def _branches(self) -> Iterator[tuple[slice, Tensor, Tensor, Tensor, Tensor]]:
-        """Yield for each level its nodes, and pairs (branch in the level, child or free label)."""
-        spans = list(zip(self._levels[:-1], self._levels[1:], strict=True))
-        for (start, stop), cuts in zip(spans, self._cuts, strict=True):
-            b = slice(2 * start, 2 * stop)
+    def _every_level(self) -> list[_Level]:
+        found = []
+        for s, (start, stop) in enumerate(pairwise(self._levels)):
             branch = torch.arange(2 * (stop - start), device=self.label.device)
+            label = self.label[start:stop].long()
             pairs = []
             for ptr, flat, (first, last) in (
-                (self.child_ptr, self.child, cuts[0]),
-                (self.free_ptr, self.free, cuts[1]),
+                (self.child_ptr, self.child, self._cuts[s][0]),
+                (self.free_ptr, self.free, self._cuts[s][1]),
             ):
                 sizes = ptr[2 * start : 2 * stop + 1].long().diff()
                 row = torch.repeat_interleave(branch, sizes, output_size=last - first)
                 pairs += [row, flat[first:last].long()]
-            yield b, pairs[0], pairs[1], pairs[2], pairs[3]
-
-    def _totals(
-        self, w: Tensor, v: Tensor, b: slice, row: Tensor, child: Tensor, never: float
-    ) -> Tensor:
-        """Return the value of each branch of a level, (B, n, 2)."""
-        label = self.label[b.start // 2 : b.stop // 2].long()
-        total = w[:, label].flatten(1).index_add(1, row, v[:, child])
-        return torch.where(self.open[b].bool(), total, never).reshape(len(w), -1, 2)
+            is_open = self.open[2 * start : 2 * stop].bool()
+            sign = 2 * label.repeat_interleave(2) + branch % 2
+            found.append(_Level(slice(start, stop), label, is_open, sign, *pairs))
+        return found
 
     def _sums(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return log P(C) (B,), P(a | C) (B, L) and their log-odds (B, L)."""
         B, L = x.shape
         w = torch.stack([nn.functional.logsigmoid(-x), nn.functional.logsigmoid(x)], -1)
         v = x.new_zeros(B, 0)
-        levels, shares = list(self._branches()), []
-        for b, row, child, _, _ in levels:  # up: the log-probability of each node
-            total = self._totals(w, v, b, row, child, -torch.inf)
+        levels, shares = self._every_level(), []
+        for level in levels:  # up: the log-probability of each node
+            total = level.totals(w, v)
             value = torch.logsumexp(total, -1)
             shares.append((total - value[..., None]).exp().flatten(1))
             v = torch.cat([v, value], 1)
         # Down: the probability of each node given C, of each decided sign, and of being free.
         flow = torch.zeros_like(v).index_fill(1, self.root.long(), 1.0)
         sign, free_flow = x.new_zeros(B, 2 * L), x.new_zeros(B, L)
-        for (b, row, child, free_row, free), share in zip(
-            reversed(levels), reversed(shares), strict=True
-        ):
-            nodes = slice(b.start // 2, b.stop // 2)
-            through = flow[:, nodes].repeat_interleave(2, 1) * share  # (B, 2n)
-            place = (
-                2 * self.label[nodes].long()[:, None] + torch.arange(2, device=x.device)
-            ).flatten()
-            sign = sign.index_add(1, place, through)
-            flow = flow.index_add(1, child, through[:, row])
-            free_flow = free_flow.index_add(1, free, through[:, free_row])
+        for level, share in zip(reversed(levels), reversed(shares), strict=True):
+            through = flow[:, level.nodes].repeat_interleave(2, 1) * share  # (B, 2n)
+            sign = sign.index_add(1, level.sign, through)
+            flow = flow.index_add(1, level.child, through[:, level.child_row])
+            free_flow = free_flow.index_add(1, level.free, through[:, level.free_row])
         p = sign.reshape(B, L, 2) + free_flow[..., None] * w.exp()
         logs = p.clamp(min=LEAST).log()
         return v[:, self.root.long()].sum(1), p[..., 1], logs[..., 1] - logs[..., 0]
@@ -160,37 +167,30 @@ class DiagramPasses(nn.Module):
         B, L = x.shape
         w = torch.stack([(-x).clamp(max=0), x.clamp(max=0)], -1)
         v = x.new_zeros(B, 0)
-        worse = []
-        levels = list(self._branches())
-        for b, row, child, _, _ in levels:
-            total = self._totals(w, v, b, row, child, -torch.inf)
+        levels, worse = self._every_level(), []
+        for level in levels:
+            total = level.totals(w, v)
             worse.append((total.amax(-1, keepdim=True) - total).flatten(1))
             v = torch.cat([v, total.amax(-1)], 1)
-        N = len(self.label)
         # By index_fill: an assignment would wait for the device.
         root = self.root.long()
-        slack = x.new_full((B, N), torch.inf).index_fill(1, root, 0.0)
+        slack = torch.full_like(v, torch.inf).index_fill(1, root, 0.0)
         q = x.new_full((B, 2 * L), torch.inf)
-        on_path = torch.zeros(B, N, dtype=torch.bool, device=x.device).index_fill(1, root, True)
+        on_path = torch.zeros_like(v, dtype=torch.bool).index_fill(1, root, True)
         model = (x > 0).clone()
-        for (b, row, child, free_row, free), less in zip(
-            reversed(levels), reversed(worse), strict=True
-        ):
-            nodes = slice(b.start // 2, b.stop // 2)
-            label = self.label[nodes].long()
-            after = slack[:, nodes].repeat_interleave(2, 1) + less  # (B, 2n)
-            sign = (2 * label[:, None] + torch.arange(2, device=x.device)).flatten()
-            q = _lower(q, sign, after)
-            slack = _lower(slack, child, after[:, row])
+        for level, less in zip(reversed(levels), reversed(worse), strict=True):
+            after = slack[:, level.nodes].repeat_interleave(2, 1) + less  # (B, 2n)
+            q = _lower(q, level.sign, after)
+            slack = _lower(slack, level.child, after[:, level.child_row])
             for k in (0, 1):
-                q = _lower(q, 2 * free + k, after[:, free_row] - w[:, free, k])
+                q = _lower(q, 2 * level.free + k, after[:, level.free_row] - w[:, level.free, k])
             # The false branch where both are as good.
-            takes = (less.reshape(B, -1, 2)[..., 0] > 0).long()
-            here = on_path[:, nodes]
-            chosen = torch.stack([here & (takes == 0), here & (takes == 1)], -1).flatten(1)
-            on_path = _raised(on_path, child, chosen[:, row])
-            decided = _raised(torch.zeros_like(model), label, here)
-            value = _raised(torch.zeros_like(model), label, here & (takes == 1))
+            takes = less.reshape(B, -1, 2)[..., 0] > 0
+            here = on_path[:, level.nodes]
+            chosen = torch.stack([here & ~takes, here & takes], -1).flatten(1)
+            on_path = _raised(on_path, level.child, chosen[:, level.child_row])
+            decided = _raised(torch.zeros_like(model), level.label, here)
+            value = _raised(torch.zeros_like(model), level.label, here & takes)
             model = torch.where(decided, value, model)
         q = q.reshape(B, L, 2).nan_to_num(posinf=-NEVER)
         return q[..., 0] - q[..., 1], model
@@ -223,6 +223,17 @@ def _with_sign(odds: Tensor, model: Tensor, dtype: torch.dtype) -> Tensor:
 # ---- The compiled loops as operations of torch, which torch.compile and torch.export know
 
 
+def _marginals_of(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return room for the results of `diagram_marginals`."""
+    return x.new_zeros(x.shape[0]), x.new_empty(x.shape), x.new_empty(x.shape)
+
+
+def _best_of(x: Tensor, scores: bool) -> tuple[Tensor, Tensor]:
+    """Return room for the results of `diagram_best`."""
+    odds = x.new_empty(x.shape if scores else (0, x.shape[1]))
+    return odds, x.new_zeros(x.shape, dtype=torch.bool)
+
+
 @torch.library.custom_op("latentgamma::diagram_marginals", mutates_args=())
 def diagram_marginals(
     x: Tensor, structure: Sequence[Tensor], levels: Sequence[int]
@@ -230,14 +241,9 @@ def diagram_marginals(
     """Return log P(C) (B,), P(a | C) (B, L) and their log-odds (B, L)."""
     from latentgamma.engine import diagram_cpu
 
-    return diagram_cpu.marginals(x, structure)
-
-
-@diagram_marginals.register_fake
-def _(
-    x: Tensor, structure: Sequence[Tensor], levels: Sequence[int]
-) -> tuple[Tensor, Tensor, Tensor]:
-    return x.new_empty(x.shape[0]), torch.empty_like(x), torch.empty_like(x)
+    out = _marginals_of(x)
+    diagram_cpu.run(diagram_cpu.marginals_of_tiles, [x], out, structure)
+    return out
 
 
 @torch.library.custom_op("latentgamma::diagram_marginals_backward", mutates_args=())
@@ -245,12 +251,9 @@ def diagram_marginals_backward(x: Tensor, grad: Tensor, structure: Sequence[Tens
     """Return the gradient of the inputs from that of the log-odds of P(a | C)."""
     from latentgamma.engine import diagram_cpu
 
-    return diagram_cpu.marginals_backward(x, grad, structure)
-
-
-@diagram_marginals_backward.register_fake
-def _(x: Tensor, grad: Tensor, structure: Sequence[Tensor]) -> Tensor:
-    return torch.empty_like(x)
+    out = x.new_empty(x.shape)
+    diagram_cpu.run(diagram_cpu.gradients_of_tiles, [x, grad], [out], structure)
+    return out
 
 
 @torch.library.custom_op("latentgamma::diagram_best", mutates_args=())
@@ -258,14 +261,14 @@ def diagram_best(x: Tensor, structure: Sequence[Tensor], scores: bool) -> tuple[
     """Return the max-marginals, none if they are not asked for, and the best model, (B, L) each."""
     from latentgamma.engine import diagram_cpu
 
-    return diagram_cpu.best(x, structure, scores=scores)
+    out = _best_of(x, scores)
+    diagram_cpu.run(diagram_cpu.best_of_tiles, [x], out, structure)
+    return out
 
 
-@diagram_best.register_fake
-def _(x: Tensor, structure: Sequence[Tensor], scores: bool) -> tuple[Tensor, Tensor]:
-    return x.new_empty(x.shape if scores else (0, x.shape[1])), torch.empty_like(
-        x, dtype=torch.bool
-    )
+diagram_marginals.register_fake(lambda x, structure, levels: _marginals_of(x))
+diagram_marginals_backward.register_fake(lambda x, grad, structure: x.new_empty(x.shape))
+diagram_best.register_fake(lambda x, structure, scores: _best_of(x, scores))
 
 
 def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -295,7 +298,7 @@ def _backward(
     if total is not None:  # P(a | C) = σ(h_a) + ∂ log P(C) / ∂h_a
         slope = slope + total[:, None] * (p - torch.sigmoid(x))
     if odds is not None:
-        slope = slope + diagram_marginals_backward(x, odds.contiguous(), structure)
+        slope = slope + diagram_marginals_backward(x, odds, structure)
     return slope, *none  # type: ignore[return-value]
 
 

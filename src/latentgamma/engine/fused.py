@@ -133,15 +133,9 @@ class FusedPass:
         given = [columns_of(tensor) for tensor in tensors]
         batch = len(given[0])
         values = np.empty((kernels.tiles(batch)[0], self.rows, kernels.TILE))
+        least = ROUNDED_COMPLEMENT if logits else 0.0
         for x, (row, none, width) in zip(given, self.groups, strict=True):
-            if not from_logits:
-                least = ROUNDED_COMPLEMENT if logits else 0.0
-                fine = kernels.load_values(x, width, row, none, values, tolerance, least)
-            elif width > 1:
-                fine = kernels.load_scores(x, width, row, values)
-            else:
-                fine = kernels.load_log_odds(x, row, none, values)
-            if not fine:
+            if not kernels.load_inputs(x, from_logits, width, row, none, values, tolerance, least):
                 return None
 
         def share(work: Callable[..., None], *tiles: np.ndarray) -> None:
@@ -177,12 +171,9 @@ class FusedPass:
             for n in wanted:
                 row, none, width = self.groups[n]
                 slope = np.empty_like(given[n])
-                if not from_logits:
-                    moves |= kernels.value_gradient(grads, row, none, slope)
-                elif width > 1:
-                    moves |= kernels.score_gradient(values, grads, width, row, slope)
-                else:
-                    moves |= kernels.log_odds_gradient(given[n], grads, row, none, slope)
+                moves |= kernels.input_gradient(
+                    given[n], from_logits, width, row, none, values, grads, slope
+                )
                 found.append(torch.from_numpy(slope))
             if watch is not None and not moves and above.any():
                 watch()
