@@ -8,11 +8,12 @@ the order of `Circuit.arrays`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from latentgamma.engine.circuit import (
     CYCLE,
@@ -51,7 +52,7 @@ from latentgamma.engine.simd import (
     where_above,
     where_equal,
 )
-from latentgamma.engine.tensors import LEAST_COMPLEMENT
+from latentgamma.engine.tensors import LEAST_COMPLEMENT, array_of
 from latentgamma.program.compilation import share_parts
 
 Array: TypeAlias = Any
@@ -620,15 +621,19 @@ def tiles(batch: int) -> tuple[int, int]:
     return -(-batch // TILE), TILE
 
 
-def run(c: Arrays, cycles: int, semiring: Semiring, x: Array, *, keep: bool) -> tuple[Array, ...]:
+def run(
+    c: Arrays, sizes: Sequence[int], semiring: Semiring, inputs: Tensor, *, keep: bool
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return the outputs (B, O), and what `back` needs: the nodes, and their ranks or steps.
 
-    The inputs x (B, I) are in float32 or float64; `keep` says whether a gradient will be asked for.
+    The inputs (B, I) are in float32 or float64; `keep` says whether a gradient will be asked for.
+    The last of the `sizes` is the number of cycles.
     """
-    T, count, size = semiring.temperature, -(-len(x) // TILE), len(c[8])
+    x = array_of(inputs)
+    T, (count, _), size = semiring.temperature, tiles(len(x)), len(c[8])
     out = np.empty((len(x), len(c[9])), x.dtype)
     is_real = semiring.name == "real"
-    more = 0 if is_real else cycles if T > 0 else size if keep else 0
+    more = 0 if is_real else sizes[-1] if T > 0 else size if keep else 0
     kept = np.empty((count if keep else 0, size, TILE), x.dtype)
     extra = np.empty((len(kept), more, TILE), x.dtype)
 
@@ -640,21 +645,24 @@ def run(c: Arrays, cycles: int, semiring: Semiring, x: Array, *, keep: bool) -> 
                   semiring.step(x.dtype), is_real)  # fmt: skip
 
     share_tiles(work, count, len(c[1]))
-    return out, kept, extra
+    return torch.from_numpy(out), torch.from_numpy(kept), torch.from_numpy(extra)
 
 
 def back(
-    c: Arrays, semiring: Semiring, kept: Array, extra: Array, grad: Array, inputs: int
-) -> Array:
+    c: Arrays, sizes: Sequence[int], semiring: Semiring, kept: Tensor, extra: Tensor,
+    grad: Tensor, inputs: int,
+) -> Tensor:  # fmt: skip
     """Return the gradient of the inputs (B, I), from that of the outputs (B, O)."""
-    out = np.empty((len(grad), inputs), grad.dtype)
+    above = array_of(grad)
+    out = np.empty((len(grad), inputs), above.dtype)
+    given = above, kept.numpy(), extra.numpy(), out
     T, is_real = semiring.temperature, semiring.name == "real"
 
     def work(first: int, last: int) -> None:
-        run_tiles_backward(first, last, c, grad, kept, extra, out, T, is_real)
+        run_tiles_backward(first, last, c, *given, T, is_real)
 
     share_tiles(work, len(kept), 2 * len(c[1]))
-    return out
+    return torch.from_numpy(out)
 
 
 def share_tiles(work: Callable[[int, int], None], count: int, edges: int) -> None:

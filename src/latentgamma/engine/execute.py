@@ -1,8 +1,8 @@
 """Running circuits: through a kernel where there is one, otherwise in plain torch.
 
-Kernels share one contract. `run(arrays, semiring, inputs, keep=…)` returns the outputs and what the
-backward pass needs, and `back(arrays, semiring, kept, extra, grad, inputs)` the gradient of the
-inputs. A derivative of a gradient, and the transforms of `torch.func`, are left to plain torch.
+Kernels share one contract. `run(arrays, sizes, semiring, inputs, keep=…)` returns the outputs and
+what the backward pass needs, and `back(arrays, sizes, semiring, kept, extra, grad, inputs)` the
+gradient of the inputs. A derivative of a gradient, and the transforms of `torch.func`, are left to plain torch.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from latentgamma.engine.reference import GODEL, GODEL_ODDS, REAL, SMOOTH, Semiri
 from latentgamma.engine.schedule import input_lists, packed
 from latentgamma.engine.tensors import (
     are_plain,
-    array_of,
     differentiable,
     finite_log_odds,
     has_triton,
@@ -113,35 +112,41 @@ def run(circuit: Circuit, semiring: Semiring, inputs: Tensor, *, plain: bool = F
     )
 
 
+def _arguments(circuit: Circuit, x: Tensor) -> tuple[Any, Any, Sequence[int]]:
+    """Return the kernels for a tensor, and the arrays and sizes of a circuit that they take."""
+    if on_triton(x):
+        return kernels_on("cuda"), *schedule_on(circuit, x.device)
+    return kernels_on("cpu"), circuit.arrays, [circuit.cycles]
+
+
+def _lists(circuit: Circuit, semiring: Semiring, x: Tensor) -> Any:
+    """Return the inputs of each output, where these are read rather than the circuit."""
+    return lists_on(circuit, x.device) if on_triton(x) and semiring.name == "hard" else None
+
+
 def _run_kernel(
     circuit: Circuit, semiring: Semiring, inputs: Tensor, *, keep: bool
-) -> tuple[Any, ...]:
-    if on_triton(inputs):
-        cuda, lists = kernels_on("cuda"), lists_on(circuit, inputs.device)
-        if lists is not None and semiring.name == "hard":
-            return cuda.maxima(*lists, inputs.contiguous(), None, keep=keep)  # type: ignore[no-any-return]
-        schedule = schedule_on(circuit, inputs.device)
-        return cuda.run(*schedule, semiring, inputs, keep=keep)  # type: ignore[no-any-return]
-    out, *kept = kernels_on("cpu").run(
-        circuit.arrays, circuit.cycles, semiring, array_of(inputs), keep=keep
-    )
-    return torch.from_numpy(out), *kept
+) -> tuple[Tensor, ...]:
+    found: tuple[Tensor, ...]
+    kernels, arrays, sizes = _arguments(circuit, inputs)
+    if (lists := _lists(circuit, semiring, inputs)) is not None:
+        found = kernels.maxima(*lists, inputs.contiguous(), None, keep=keep)
+    else:
+        found = kernels.run(arrays, sizes, semiring, inputs, keep=keep)
+    return found
 
 
 def _back_kernel(
-    circuit: Circuit, semiring: Semiring, inputs: Tensor, kept: Sequence[Any], grad: Tensor
+    circuit: Circuit, semiring: Semiring, inputs: Tensor, kept: Sequence[Tensor], grad: Tensor
 ) -> Tensor:
-    if on_triton(grad):
-        cuda, lists = kernels_on("cuda"), lists_on(circuit, grad.device)
-        schedule = schedule_on(circuit, grad.device)
-        found: Tensor
-        if lists is not None and semiring.name == "hard":
-            found = cuda.maxima_back(lists, schedule, inputs.contiguous(), None, kept, grad)
-        else:
-            found = cuda.back(*schedule, semiring, *kept, grad, circuit.inputs)
-        return found
-    slope = kernels_on("cpu").back(circuit.arrays, semiring, *kept, array_of(grad), circuit.inputs)
-    return torch.from_numpy(slope)
+    found: Tensor
+    kernels, arrays, sizes = _arguments(circuit, grad)
+    if (lists := _lists(circuit, semiring, grad)) is not None:
+        x = inputs.contiguous()
+        found = kernels.maxima_back(lists, (arrays, sizes), x, None, kept, grad)
+    else:
+        found = kernels.back(arrays, sizes, semiring, *kept, grad, circuit.inputs)
+    return found
 
 
 # ---- The min/max closure as a module, which a compiler takes as one opaque operation
@@ -176,7 +181,7 @@ class MinMax(nn.Module):
         super().__init__()
         self.circuit = circuit
         self.kernel = kernel
-        self._cycles, self._sizes = circuit.cycles, circuit.schedule[1]
+        self._sizes = circuit.schedule[1]
         self._has_negation = bool((circuit.kind == NOT).any())
         arrays = {"cpu": circuit.arrays, "cuda": circuit.schedule[:1]}
         for device, some in arrays.items():
@@ -222,7 +227,7 @@ class MinMax(nn.Module):
             arrays = [getattr(self, f"{device}_{n}") for n in range(self._count[device])]
             T = torch.as_tensor(temperature, dtype=torch.float64)
             keep = torch.is_grad_enabled() and inputs.requires_grad
-            out = minmax(wide, arrays, T, [hard, values, keep, self._cycles, *self._sizes])[0]
+            out = minmax(wide, arrays, T, [hard, values, keep, *self._sizes])[0]
         else:
             semiring = _semiring(temperature, hard, values, inputs)
             out = run(self.circuit, semiring, wide, plain=plain or self.kernel == "reference")
@@ -292,14 +297,19 @@ def _exported_stages(circuit: Circuit) -> list[tuple[int, int, int, int, int]]:
     return stages
 
 
-def _semiring(temperature: Tensor | float, hard: bool, values: bool, x: Tensor) -> Semiring:
+def _semiring(temperature: Tensor | float, hard: int, values: int, x: Tensor) -> Semiring:
     if hard:
         return GODEL if values else GODEL_ODDS
     return replace(SMOOTH, temperature=_temperature(temperature, x))
 
 
 # `options` are whether minima and maxima are hard, whether the inputs are values, whether a gradient
-# will be asked for, the number of cycles, and the sizes of the launches on a GPU.
+# will be asked for, and the sizes of the launches on a GPU, of which the last is the number of cycles.
+
+
+def _arrays(arrays: Sequence[Tensor]) -> Any:
+    """Return the arrays as the kernels for their device take them."""
+    return arrays[0] if arrays[0].is_cuda else tuple(array.numpy() for array in arrays)
 
 
 @torch.library.custom_op("latentgamma::minmax", mutates_args=())
@@ -307,22 +317,16 @@ def minmax(
     inputs: Tensor, arrays: Sequence[Tensor], temperature: Tensor, options: Sequence[int]
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the outputs, and what the backward pass needs: the nodes, and their ranks or steps."""
-    hard, values, keep, cycles, *sizes = options
-    semiring = _semiring(temperature, bool(hard), bool(values), inputs)
-    kernels = kernels_on(inputs.device.type)
-    if inputs.is_cuda:
-        return kernels.run(*arrays, sizes, semiring, inputs, keep=bool(keep))  # type: ignore[no-any-return]
-    c = tuple(array.numpy() for array in arrays)
-    out, kept, extra = kernels.run(c, cycles, semiring, array_of(inputs), keep=bool(keep))
-    return torch.from_numpy(out), torch.from_numpy(kept), torch.from_numpy(extra)
+    hard, values, keep, *sizes = options
+    semiring, kernels = _semiring(temperature, hard, values, inputs), kernels_on(inputs.device.type)
+    return kernels.run(_arrays(arrays), sizes, semiring, inputs, keep=bool(keep))  # type: ignore[no-any-return]
 
 
 @minmax.register_fake
 def _(
     inputs: Tensor, arrays: Sequence[Tensor], temperature: Tensor, options: Sequence[int]
 ) -> tuple[Tensor, Tensor, Tensor]:
-    hard, _, keep, cycles, *sizes = options
-    *_, nodes, count, states, sums, _ = sizes
+    hard, _, keep, *_, nodes, count, states, sums, cycles = options
     batch = inputs.shape[0]
     out = inputs.new_empty(batch, count)
     if inputs.is_cuda:
@@ -340,14 +344,9 @@ def minmax_backward(
     inputs: int, options: Sequence[int],
 ) -> Tensor:  # fmt: skip
     """Return the gradient of the inputs."""
-    hard, _, _, _, *sizes = options
-    semiring = _semiring(temperature, bool(hard), False, grad)
-    kernels = kernels_on(grad.device.type)
-    if grad.is_cuda:
-        return kernels.back(*arrays, sizes, semiring, *kept, grad, inputs)  # type: ignore[no-any-return]
-    c = tuple(array.numpy() for array in arrays)
-    given = [part.numpy() for part in kept]
-    return torch.from_numpy(kernels.back(c, semiring, *given, array_of(grad), inputs))
+    hard, _, _, *sizes = options
+    semiring, kernels = _semiring(temperature, hard, False, grad), kernels_on(grad.device.type)
+    return kernels.back(_arrays(arrays), sizes, semiring, *kept, grad, inputs)  # type: ignore[no-any-return]
 
 
 @minmax_backward.register_fake

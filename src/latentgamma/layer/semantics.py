@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from latentgamma.certificate.certify import Certificate, certify, tolerance
 from latentgamma.certificate.constants import Constants, Gate
-from latentgamma.engine.circuit import compile_circuit
+from latentgamma.engine.circuit import Circuit, compile_circuit
 from latentgamma.engine.execute import KernelChoice, MinMax, kernels_on
 from latentgamma.engine.fused import (
     KEEP_LOG_ODDS,
@@ -58,6 +58,7 @@ class Semantics(nn.Module):
     has_certified_form = False
     #: Whether a certificate is what an explanation rests on.
     certified = False
+    circuit: Circuit
 
     def run(
         self, layer: Layer, tensors: Sequence[Tensor], *, logits: bool, training: bool
@@ -87,7 +88,7 @@ class Semantics(nn.Module):
 
     def plan(self, layer: Layer) -> Plan:
         """Return how the layer computes."""
-        raise NotImplementedError
+        return circuit_plan(layer, self.circuit, self.guarantee())
 
     def explainer(self, inputs: Inputs) -> Explainer:
         """Return the function that explains one output."""
@@ -144,10 +145,6 @@ class GodelSemantics(Semantics):
         """Return whether the outputs are exact, and what is."""
         return True, "above one half is the closure of what is above one half, on every input"
 
-    def plan(self, layer: Layer) -> Plan:
-        """Return how the layer computes."""
-        return circuit_plan(layer, self.circuit, self.guarantee())
-
     def explainer(self, inputs: Inputs) -> Explainer:
         """Return the function that explains one output."""
         return ThresholdExplainer(inputs)
@@ -197,7 +194,9 @@ class GodelSemantics(Semantics):
         semiring = GODEL if on_values else GODEL_ODDS
         if not hard:
             semiring = replace(SMOOTH, temperature=layer.temperature)
-        found, *kept = kernels.run(self.circuit.arrays, self.circuit.cycles, semiring, x, keep=keep)
+        arrays, sizes = self.circuit.arrays, [self.circuit.cycles]
+        closed, *kept = kernels.run(arrays, sizes, semiring, torch.from_numpy(x), keep=keep)
+        found = closed.numpy()
         out = found if on_values != logits else np.empty_like(found)
         if on_values and logits:
             kernels.load_columns(found, TO_LOG_ODDS, eps, 0, out)
@@ -217,7 +216,8 @@ class GodelSemantics(Semantics):
             elif not on_values and not logits:
                 slope = np.empty_like(above)
                 kernels.probability_slope(found, above, slope)
-            slope = kernels.back(self.circuit.arrays, semiring, *kept, slope, x.shape[1])
+            arrived = torch.from_numpy(slope)
+            slope = kernels.back(arrays, sizes, semiring, *kept, arrived, x.shape[1]).numpy()
             if training and not slope.any() and above.any():
                 layer._zero_gradient.warn()
             ends = np.cumsum([0, *(array.shape[1] for array in given)])
@@ -379,10 +379,6 @@ class GammaSemantics(Semantics):
             if found.holds:
                 self.steps = int(found.t_min)
         return self
-
-    def plan(self, layer: Layer) -> Plan:
-        """Return how the layer computes."""
-        return circuit_plan(layer, self.circuit, self.guarantee())
 
     def explainer(self, inputs: Inputs) -> Explainer:
         """Return the function that explains one output."""
