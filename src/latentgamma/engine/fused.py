@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,6 +22,9 @@ from latentgamma.engine.tensors import (
     differentiable,
     has_triton,
 )
+
+if TYPE_CHECKING:
+    from latentgamma.engine.probability import ProbabilityMethods
 
 # The softmax or sigmoid of the inputs, the pass, and the logarithm of the outputs are compiled code
 # on tiles of examples. Everything else (other devices, infinite scores, probabilities so small that
@@ -51,26 +54,55 @@ class InputColumns(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class FusedPass:
-    """The rows of the inputs and outputs of a pass.
+    """A sum-product pass from the tensors of a network, with a row for each input.
 
     Args:
-        circuit: what the pass computes.
-        complements: the nodes of the negations of the outputs, FALSE, TRUE or UNKNOWN.
-        groups: the columns of each tensor of inputs.
-        rows: the number of rows: one for each node, and for each input that no rule uses.
+        methods: how the probabilities of the outputs are computed.
+        places: those of the columns of each tensor among the atoms of the variables.
+        widths: how many columns of each tensor form a group.
         logarithms: LOG or LOG_ODDS for each output: what is read of it if not its value.
         shape: the shape of the outputs of one example.
-        with_complements: makes the same pass with nodes for the negations of the outputs; None
-            where this is it.
+        complemented: whether there are nodes for the negations of the outputs.
     """
 
-    circuit: Circuit
-    complements: Integers
-    groups: tuple[InputColumns, ...]
-    rows: int
+    methods: ProbabilityMethods
+    places: Sequence[np.ndarray]
+    widths: Sequence[int]
     logarithms: np.ndarray
     shape: tuple[int, ...]
-    with_complements: Callable[[], FusedPass] | None
+    complemented: bool = False
+
+    @cached_property
+    def _pass(self) -> SumProduct:
+        return self.methods.with_complements if self.complemented else self.methods.sum_product
+
+    @property
+    def circuit(self) -> Circuit:
+        """What the pass computes."""
+        return self._pass.circuit
+
+    @property
+    def complements(self) -> Integers:
+        """The nodes of the negations of the outputs, FALSE, TRUE or UNKNOWN."""
+        return self._pass.complements
+
+    @cached_property
+    def groups(self) -> tuple[InputColumns, ...]:
+        """The columns of each tensor of inputs; an input that no rule uses has a row after all nodes."""
+        passed, count = self._pass, len(self.methods.variables.atoms)
+        row, none = np.full((2, count), -1, np.int32)
+        for rows, some in ((row, ~passed.input_negated), (none, passed.input_negated)):
+            rows[passed.input_places[some]] = np.flatnonzero(some)
+        unused = row < 0
+        row[unused] = self.circuit.nodes + np.arange(unused.sum())
+        pairs = zip(self.places, self.widths, strict=True)
+        return tuple(InputColumns(row[some], none[some], width) for some, width in pairs)
+
+    @cached_property
+    def rows(self) -> int:
+        """The number of rows: one for each node, and for each input that no rule uses."""
+        last = max(int(group.row.max(initial=-1)) for group in self.groups)
+        return max(self.circuit.nodes, last + 1)
 
     def kind(self, logits: bool) -> np.ndarray:
         """Return VALUE, LOG or LOG_ODDS for each output."""
@@ -82,7 +114,7 @@ class FusedPass:
 
     @cached_property
     def _complemented(self) -> FusedPass | None:
-        return None if self.with_complements is None else self.with_complements()
+        return None if self.complemented else replace(self, complemented=True)
 
     @cached_property
     def negations(self) -> np.ndarray:
@@ -233,48 +265,3 @@ def constant_outputs(outputs: np.ndarray, kind: np.ndarray, dtype: np.dtype[Any]
         LOG_ODDS: (-most, most),
     }
     return np.array([ends[int(k)][-1 - int(n)] for n, k in zip(outputs, kind, strict=True)])
-
-
-def fuse_pass(
-    passed: SumProduct,
-    places: Sequence[np.ndarray],
-    widths: Sequence[int],
-    logarithms: np.ndarray,
-    shape: tuple[int, ...],
-    with_complements: Callable[[], FusedPass] | None,
-) -> FusedPass:
-    """Return the pass with a row for each input.
-
-    `places` are those of the columns of each tensor among the atoms of the variables, and `widths`
-    how many columns of it form a group.
-    """
-    row: dict[int, int] = {}
-    none: dict[int, int] = {}
-    for n, (place, negated) in enumerate(
-        zip(passed.input_places.tolist(), passed.input_negated.tolist(), strict=True)
-    ):
-        (none if negated else row)[place] = n
-    rows = passed.circuit.nodes
-    for place in np.concatenate(places).tolist():
-        if place not in row:
-            row[place] = rows
-            rows += 1
-
-    def rows_of(some: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        listed = some.tolist()
-        return (
-            np.array([row[place] for place in listed], np.int32),
-            np.array([none.get(place, -1) for place in listed], np.int32),
-        )
-
-    return FusedPass(
-        passed.circuit,
-        passed.complements,
-        tuple(
-            InputColumns(*rows_of(some), width) for some, width in zip(places, widths, strict=True)
-        ),
-        rows,
-        logarithms,
-        shape,
-        with_complements,
-    )

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from latentgamma._arguments import one_of, real_number, whole_number
 from latentgamma.engine.exactness import Variables, check_variables
-from latentgamma.engine.fused import LOG, LOG_ODDS, FusedPass, Watch, fuse_pass
+from latentgamma.engine.fused import LOG, LOG_ODDS, FusedPass, Watch
 from latentgamma.engine.probability import (
     LikelyProof,
     ProbabilityMethods,
@@ -204,8 +204,7 @@ class ProbabilitySemantics(Semantics):
         self._never = None if self.has_evidence else self._never_true(outputs)
         categorical = [group.categorical for group in outputs for _ in group.atoms]
         self.register_buffer("_categorical", torch.tensor(categorical), persistent=False)
-        again = partial(self._fuse, groups, constants, outputs, complements=True)
-        self._make_fused = partial(self._fuse, groups, constants, outputs, with_complements=again)
+        self._fused: FusedPass | None = None
         self._can_fuse = not self.has_evidence and self.methods.exact
         column = {atom: n for n, atom in enumerate(flat)}
         order = torch.tensor([column[int(atom)] for atom in self.variables.atoms])
@@ -232,28 +231,17 @@ class ProbabilitySemantics(Semantics):
                 f"they have no log-probabilities; layer.plan() names outputs that are always false"
             )
 
-    def _fuse(
-        self,
-        groups: Sequence[Group],
-        constants: Sequence[int],
-        outputs: Sequence[Group],
-        *,
-        complements: bool = False,
-        with_complements: Callable[[], FusedPass] | None = None,
-    ) -> FusedPass:
-        categorical = [group.categorical for group in outputs for _ in group.atoms]
-        place = {int(atom): n for n, atom in enumerate(self.variables.atoms)}
-        atoms = [group.atoms.tolist() for group in groups]
-        widths = [group.shape[-1] if group.categorical else 1 for group in groups]
-        if constants:
-            atoms, widths = [*atoms, list(constants)], [*widths, 1]
-        return fuse_pass(
-            self.methods.with_complements if complements else self.methods.sum_product,
-            [np.array([place[atom] for atom in some], np.int64) for some in atoms],
+    def _fuse(self, layer: Layer) -> FusedPass:
+        widths = [group.shape[-1] if group.categorical else 1 for group in layer.inputs]
+        widths += [1] * self._has_soft_facts  # one more tensor
+        ends = np.cumsum([len(group.atoms) for group in layer.inputs])
+        categorical = self._categorical.cpu().numpy()
+        return FusedPass(
+            self.methods,
+            np.split(self._order.argsort().cpu().numpy(), ends)[: len(widths)],
             widths,
             np.where(categorical, LOG, LOG_ODDS),
-            outputs[0].shape if len(outputs) == 1 else (len(categorical),),
-            with_complements,
+            layer.outputs[0].shape if len(layer.outputs) == 1 else (len(categorical),),
         )
 
     def run(
@@ -304,6 +292,8 @@ class ProbabilitySemantics(Semantics):
         if self._has_soft_facts:  # one more tensor
             given = [*tensors, layer._soft_facts(dtype).expand(len(tensors[0]), -1)]
             plain = lambda some: again(some[:-1])  # noqa: E731
+        if self._fused is None:
+            self._fused = self._fuse(layer)
         return self._fused.run(
             given,
             from_logits=layer.from_logits,
@@ -312,10 +302,6 @@ class ProbabilitySemantics(Semantics):
             again=plain,
             watch=watch,
         )
-
-    @cached_property
-    def _fused(self) -> FusedPass:
-        return self._make_fused()
 
     def guarantee(self) -> tuple[bool, str]:
         """Return whether the outputs are exact, and how they are computed."""
