@@ -16,7 +16,7 @@ from latentgamma.engine.exactness import Variables
 from latentgamma.engine.probability import LikelyProof, likely_proofs
 from latentgamma.engine.tensors import probability
 from latentgamma.errors import MissingPackageError, ModelError, StateError
-from latentgamma.layer.groups import UNNAMED, Group, batch_of_one, tensors_of
+from latentgamma.layer.groups import UNNAMED, Group, batch_of_one
 from latentgamma.logic.closures import closures
 from latentgamma.logic.proof import Derivation, derivation
 from latentgamma.logic.why_not import nearest_facts
@@ -299,8 +299,7 @@ class Inputs:
         self.layer = layer
         batch = batch_of_one(layer.inputs, example, "explain")
         layer.flat_inputs(batch)  # checks them
-        tensors, _ = tensors_of(layer.inputs, batch, layer.device, from_logits=layer.from_logits)
-        parts = [tensor.detach().reshape(1, -1) for tensor in tensors]
+        parts = [tensor.detach().reshape(1, -1) for tensor in layer._tensors(batch)[0]]
         #: The example as it is given, all groups one after another. (1, I).
         self.example = torch.cat(parts, 1)
         self.atoms = np.concatenate([group.atoms for group in layer.inputs])

@@ -319,11 +319,15 @@ class Layer(nn.Module):
 
     def _run(self, given: Tensor | Mapping[str, Tensor], logits: bool, training: bool) -> Any:
         """Run `forward` on checked inputs."""
-        tensors, batch = tensors_of(
-            self.inputs, given, self._temperature.device, from_logits=self.from_logits
-        )
+        tensors, batch = self._tensors(given)
         flat = self.rules.run(self, tensors, logits=logits, training=training)
         return self._results(flat, given, batch, logits=logits)
+
+    def _tensors(
+        self, given: Tensor | Mapping[str, Tensor]
+    ) -> tuple[list[Tensor], tuple[int, ...]]:
+        """Return the tensors of the groups, each (B, *shape), and the shape of the batch."""
+        return tensors_of(self.inputs, given, self.device, from_logits=self.from_logits)
 
     def _results(
         self,
@@ -355,13 +359,9 @@ class Layer(nn.Module):
         Returns:
             The outputs, shape (B, O), with all dimensions of the batch.
         """
-        found = self._run(given, logits=False, training=False)
-        parts = found.values() if isinstance(found, Mapping) else [found]
-        flat = [
-            part.reshape(*part.shape[: part.dim() - len(group.shape)], len(group.atoms))
-            for group, part in zip(self.outputs, parts, strict=True)
-        ]
-        return torch.cat(flat, -1)
+        tensors, batch = self._tensors(given)
+        flat = self.rules.run(self, tensors, logits=False, training=False)
+        return flat.reshape(*batch, sum(len(group.atoms) for group in self.outputs))
 
     def log_odds(self, facts: Tensor) -> Tensor:
         """Return the log-odds of all outputs that `eval()` computes from flat inputs.
@@ -396,9 +396,7 @@ class Layer(nn.Module):
 
     def _facts(self, given: Tensor | Mapping[str, Tensor]) -> tuple[Tensor, tuple[int, ...]]:
         """Return what `flat_inputs` does, and the shape of the batch."""
-        tensors, batch = tensors_of(
-            self.inputs, given, self._temperature.device, from_logits=self.from_logits
-        )
+        tensors, batch = self._tensors(given)
         return self._flat(tensors), batch
 
     def _flat(self, tensors: Sequence[Tensor], *, as_odds: bool = False) -> Tensor:
