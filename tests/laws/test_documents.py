@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
+from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,8 @@ SLOW |= {page.name for page in (ROOT / "docs" / "tutorials").glob("*.md")}
 #: Examples that need a package beside those of the tests.
 MORE_PACKAGES = {"huggingface_trainer.py": "transformers", "lightning_labels.py": "lightning"}
 SLOW |= MORE_PACKAGES.keys()
+#: Pages whose figures are of trained networks, which differ by machine.
+TRAINED = {"labels.md", "research.md", "training.md"}
 RUN_VALIDATION, ROBUSTNESS = lg.paper.validation.run_validation, lg.paper.validation.robustness
 
 
@@ -64,22 +67,30 @@ def test_the_code_on_the_page_runs(page: Path, tmp_path: Path, monkeypatch, caps
     for line, block in python_blocks(page):
         # Blank lines in front, so that a failure points at the line of the page.
         exec(compile("\n" * line + block, str(page), "exec"), scope)
-    if page.parent.name == "tutorials":  # they print what they show
-        printed, text = capsys.readouterr().out, page.read_text("utf-8")
-        if page.name in {
-            "labels.md",
-            "research.md",
-        }:  # figures of trained networks differ by machine
-            printed, text = (re.sub(r"\d[\d,.]*", "0", one) for one in (printed, text))
-        fences = re.findall(r"^```(\w*)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-        shown = [
-            line.strip().rstrip("…")
-            for kind, block in fences
-            if not kind
-            for line in block.splitlines()
-        ]
-        lines = [line.strip() for line in printed.splitlines()]
-        assert [s for s in shown if not any(line.startswith(s) for line in lines)] == []
+    printed, text = capsys.readouterr().out, page.read_text("utf-8")
+    if page.name in TRAINED:
+        printed, text = (re.sub(r"\d[\d,.]*", "0", one) for one in (printed, text))
+    lines = [line.strip() for line in printed.splitlines()]
+    shown = [line.strip().rstrip("…") for line in outputs(text)]
+    assert [s for s in shown if not any(line.startswith(s) for line in lines)] == []
+
+
+def outputs(text: str) -> list[str]:
+    """The lines that a page shows as printed: a fence without a language right after Python."""
+    fences = list(re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE))
+    return [
+        line
+        for before, after in pairwise(fences)
+        if before[1] == "python" and not after[1]
+        if text[before.end() : after.start()] == "\n\n"
+        for line in after[2].splitlines()
+    ]
+
+
+def test_what_is_shown_after_a_block_counts_as_its_output() -> None:
+    page = "```python\nprint(1)\n```\n\n```\n1\n```\n\nText.\n\n```\nnot printed\n```\n"
+    assert outputs(page) == ["1"]
+    assert outputs((ROOT / "docs" / "decisions.md").read_text("utf-8"))
 
 
 def test_there_is_code_to_run() -> None:
