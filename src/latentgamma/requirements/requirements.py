@@ -651,7 +651,7 @@ def label_matrix(
     Y: Any, labels: Sequence[str] | None, what: str, default: tuple[str, ...] | None = None
 ) -> tuple[Booleans, tuple[str, ...]]:
     """Return a Boolean matrix and the names of its columns."""
-    columns = getattr(Y, "columns", None)
+    columns = getattr(Y, "column_names", None) or getattr(Y, "columns", None)  # pyarrow's are data
     if hasattr(Y, "toarray"):
         Y = Y.toarray()
     if hasattr(Y, "detach"):
