@@ -637,3 +637,43 @@ def test_bad_values_and_columns_are_refused_by_name() -> None:
             decider.many(table)
     with pytest.raises(lg.errors.ArgumentError, match="facts must be names of atoms, not 5"):
         lg.Decider("a :- b.", "a", facts=5)  # type: ignore[arg-type]
+
+
+def test_missing_values_of_every_kind_of_column_are_missing() -> None:
+    pa = pytest.importorskip("pyarrow")
+    decider = lg.Decider(
+        "a :- c = x. b :- c != x. m :- c is missing. f :- g.", ["a", "b", "m", "f"]
+    )
+    requests = [{"c": "y", "g": True}, {"c": None, "g": None}, {"c": "x", "g": False}]
+    array = pa.array(["y", None, "x"])
+    columns = {
+        "an array of pyarrow": array,
+        "categories": array.dictionary_encode(),
+        "chunks of categories": pa.chunked_array([array.dictionary_encode()]),
+        "masked": np.ma.array(["y", "x", "x"], mask=[False, True, False]),
+        "texts of numpy": np.array(["y", None, "x"], np.dtypes.StringDType(na_object=None)),
+    }
+    for kind, column in columns.items():
+        many = decider.many({"c": column, "g": pa.array([True, None, False])})
+        found = {name: answers.tolist() for name, answers in many.answers.items()}
+        assert found["a"] == [False, False, True], kind
+        assert found["b"] == [True, False, False], kind
+        assert found["m"] == [False, True, False], kind
+        assert found["f"] == [True, False, False], kind
+        for row, request in enumerate(requests):
+            assert many[row].digest == decider(request).digest, kind
+
+
+def test_what_is_not_a_table_of_rows_is_refused() -> None:
+    decider = lg.Decider("a :- x > 1.", "a")
+    for column in ({2, 3}, {0: 2, 1: 3}):
+        with pytest.raises(DataError, match="not a list of values"):
+            decider.many({"x": column})
+    pl = pytest.importorskip("polars")
+    with pytest.raises(DataError, match="a LazyFrame is not a table of rows; collect"):
+        decider.many(pl.LazyFrame({"x": [1, 2]}))
+    pd = pytest.importorskip("pandas")
+    with pytest.raises(
+        DataError, match=r"no column 'x', which the rules need; it has \('x', 1\), 0"
+    ):
+        decider.many(pd.DataFrame([[1, 2]], columns=pd.Index([("x", 1), 0], dtype=object)))

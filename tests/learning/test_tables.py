@@ -1061,3 +1061,22 @@ def test_a_fraction_of_wrong_labels_of_0_is_searched_for_exactly():
         lg.errors.ArgumentError, match="noise is for columns that are true or false"
     ):
         lg.fit({**table, "age": range(40)}, label="y", noise=0.0)
+
+
+def test_missing_categories_are_missing(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    texts = ["de", None, "fr", "de"] * 2
+    plain = columns.read_columns({"c": texts})[0]
+    encoded = pa.table({"c": pa.array(texts).dictionary_encode()})
+    parquet.write_table(encoded, tmp_path / "t.parquet")
+    masked = np.ma.array(["de", "fr", "fr", "de"] * 2, mask=[False, True, False, False] * 2)
+    tables = {
+        "table": columns.read_columns(encoded),
+        "file": columns.read_file(tmp_path / "t.parquet"),
+        "masked": columns.read_columns({"c": masked}),
+        "matrix": columns.read_columns(np.ma.array(masked).reshape(-1, 1)),
+    }
+    for kind, (found,) in tables.items():
+        assert found.kind == plain.kind, kind
+        assert found.values.tolist() == plain.values.tolist(), kind

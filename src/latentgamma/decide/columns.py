@@ -14,6 +14,7 @@ from latentgamma.errors import DataError, ProgramError
 from latentgamma.program.conditions import (
     COMPARE,
     Condition,
+    column_array,
     column_value,
     is_missing,
     wrong_kind,
@@ -143,7 +144,7 @@ def fact_value(name: str, value: Any) -> bool:
 
 def fact_column(name: str, values: Any) -> npt.NDArray[np.bool_]:
     """Return the same for a whole column. Shape (N,)."""
-    array = np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
+    array = column_array(values)
     if array.dtype == np.bool_:
         return array
     found = np.zeros(len(array), np.bool_)

@@ -11,7 +11,7 @@ import operator
 import sys
 import warnings
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import combinations, product
@@ -970,7 +970,10 @@ class Decider:
             DataError: if a column that the rules compare is not there, or a value is of a wrong kind.
         """
         one_of("errors", errors, ("raise", "keep"))
-        if isinstance(requests, Mapping) or hasattr(requests, "columns"):
+        # The class is asked first: a lazy frame of polars would resolve its columns, with a warning.
+        if isinstance(requests, Mapping) or any(
+            hasattr(one, "columns") for one in (type(requests), requests)
+        ):
             return Decisions(self, requests)
         return self._each(read_requests(self, requests), keep=errors == "keep")
 
@@ -1060,6 +1063,9 @@ def _plain(value: Any) -> Any:
 
 # ---- The rows of a table at once
 
+# What has a length, but not a value for each row.
+_NO_COLUMN = (str, bytes, Mapping, Set)
+
 
 class Decisions:
     """The decisions on the rows of a table.
@@ -1079,10 +1085,13 @@ class Decisions:
     def __init__(self, decider: Decider, table: Any) -> None:
         self._decider, self._table = decider, table
         program = decider.program
+        if not hasattr(table, "__len__"):
+            kind = type(table).__name__
+            raise DataError(f"a {kind} is not a table of rows; collect() makes one of a lazy frame")
         check_columns(decider, _column_names(table), "the table")
         names = set(_column_names(table))
         for name in names.intersection((*decider.columns, *decider.facts)):
-            if isinstance(table[name], (str, bytes)) or not hasattr(table[name], "__len__"):
+            if isinstance(table[name], _NO_COLUMN) or not hasattr(table[name], "__len__"):
                 raise DataError(f"the column {name!r} is {table[name]!r}, not a list of values")
         self._facts = [name for name in decider.facts if name in names]
         wanted = {
@@ -1220,7 +1229,11 @@ def _column_names(table: Any) -> set[str]:
 
 def _cell(column: Any, row: int) -> Any:
     value = column.iloc[row] if hasattr(column, "iloc") else column[row]
-    return value.as_py() if hasattr(value, "as_py") else value
+    if value is np.ma.masked:
+        return None
+    if hasattr(value, "as_py"):  # a scalar of pyarrow
+        return value.as_py()
+    return value.item() if hasattr(value, "detach") else value  # a tensor
 
 
 def _packed(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint64]:

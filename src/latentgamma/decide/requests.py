@@ -83,15 +83,17 @@ def check_columns(
     """Raise an error if a table lacks a column or a fact that the questions depend on, or its ids."""
     known = set(names)
     if id_column is not None and id_column not in known:
-        raise DataError(
-            f"{where} has no column {id_column!r} with ids; it has {listing(sorted(known), 8)}"
-        )
+        raise DataError(f"{where} has no column {id_column!r} with ids; it has {_listed(known)}")
     lacking = [name for name in decider.needed_names if name not in known]
     if lacking:
         more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
-        has = f"it has {listing(sorted(known), 8)}" if known else "it is empty"
+        has = f"it has {_listed(known)}" if known else "it is empty"
         raise DataError(f"{where} has no column {lacking[0]!r}{more}, which the rules need; {has}")
     decider.refuse_compared_columns(known)
+
+
+def _listed(names: Iterable[Any]) -> str:
+    return listing(sorted(map(str, names)), 8)  # pandas has columns that are no texts
 
 
 @contextmanager

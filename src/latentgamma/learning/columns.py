@@ -39,6 +39,7 @@ from latentgamma.learning.literals import (
 )
 from latentgamma.program.conditions import (
     Condition,
+    column_array,
     column_value,
     date_texts,
     is_interval,
@@ -203,7 +204,7 @@ def _matrix(table: Any, what: str) -> npt.NDArray[Any]:
     if isinstance(given, (str, os.PathLike)):
         raise DataError(f"{what} is the path {str(given)!r}; lg.fit(path, label=…) reads a file")
     try:
-        rows = np.asarray(given)
+        rows = column_array(given) if isinstance(given, np.ma.MaskedArray) else np.asarray(given)
         if rows.dtype.kind in "US" and not isinstance(given, np.ndarray):
             rows = np.array(given, object)  # numbers stay numbers beside texts
     except ValueError:
@@ -229,16 +230,9 @@ def _column(name: str, values: Any, what: str) -> Column:
             return Column(name, "category", np.array(texts, object), order)
         if not order and kinds == {"number"}:
             return replace(_column(name, values.to_numpy(), what), nominal=True)
-    if hasattr(values, "to_numpy"):
-        values = values.to_numpy()
-    elif not isinstance(values, np.ndarray):
-        if isinstance(values, str) or not isinstance(values, Iterable):
-            raise DataError(
-                f"{where}: a column is a list of values, one for each row, not {values!r}"
-            )
-        listed = list(values)
-        values = np.empty(len(listed), object)
-        values[:] = listed
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise DataError(f"{where}: a column is a list of values, one for each row, not {values!r}")
+    values = column_array(values)
     kind = values.dtype.kind
     if values.ndim != 1:
         raise DataError(f"{where}: expected one value per row, but found the shape {values.shape}")

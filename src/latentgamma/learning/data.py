@@ -23,7 +23,7 @@ from latentgamma._text import file_problem, listing, quantity
 from latentgamma.errors import DataError, MissingPackageError, unknown_atoms
 from latentgamma.learning.bodies import distinct
 from latentgamma.learning.options import Kind
-from latentgamma.program.conditions import is_missing
+from latentgamma.program.conditions import column_array, is_missing
 from latentgamma.program.facts import Mask
 
 # ---- Tables with one column per atom: their cells, and data frames
@@ -91,7 +91,7 @@ def is_frame(source: Any) -> bool:
 
 def _column(name: str, cells: Any, table: Cells) -> Values:
     """Return the values of a column; a DataError names the row or the line of a wrong cell."""
-    raw = np.asarray(cells.to_numpy() if hasattr(cells, "to_numpy") else cells)
+    raw = np.asarray(cells) if isinstance(cells, list) else column_array(cells)
     if name == TRAJECTORY:  # a trajectory may be called anything
         return number_names(map(str.strip, cells) if table.lines else raw.tolist())
     if raw.dtype.kind in "biuf":

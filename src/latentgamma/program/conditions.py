@@ -232,14 +232,14 @@ class _Column:
 
     def __init__(self, name: str, values: Any) -> None:
         self.name = name
-        given = values if isinstance(values, np.ndarray) else _as_array(values)
+        given = column_array(values)
         if given.ndim != 1:
             raise DataError(f"the column {name!r} has the shape {given.shape}; it must be (N,)")
         given = date_texts(given) if given.dtype.kind == "M" else given
         self.given = given
         kind = given.dtype.kind
         if kind == "f":
-            self.missing = np.isnan(given)
+            self.missing: npt.NDArray[np.bool_] = np.isnan(given)
         elif kind in "O":
             self.missing = np.fromiter(map(is_missing, given), np.bool_, len(given))
         elif kind in "biuUT":
@@ -297,8 +297,24 @@ def date_texts(values: npt.NDArray[np.datetime64]) -> npt.NDArray[Any]:
     return texts
 
 
-def _as_array(values: Any) -> npt.NDArray[Any]:
-    if hasattr(values, "to_numpy"):  # pandas, polars, pyarrow
+def column_array(values: Any) -> npt.NDArray[Any]:
+    """Return a column of numpy, pandas, polars or pyarrow, or a list, as an array.
+
+    >>> column_array(np.ma.array([4, 5], mask=[False, True]))
+    array([4, None], dtype=object)
+    """
+    if isinstance(values, np.ndarray):
+        if isinstance(values, np.ma.MaskedArray):
+            known = np.array(values.data, np.object_)
+            known[np.ma.getmaskarray(values)] = None
+            return known
+        # Texts with a value for missing ones are compared as objects are.
+        return values.astype(np.object_) if hasattr(values.dtype, "na_object") else values
+    if type(values).__module__.startswith("pyarrow"):
+        if hasattr(values.type, "index_type"):  # to_numpy gives missing values a category
+            values = values.cast(values.type.value_type)
+        return np.asarray(values.to_numpy(zero_copy_only=False))
+    if hasattr(values, "to_numpy"):  # pandas, polars
         return np.asarray(values.to_numpy())
     if hasattr(values, "__array__"):
         return np.asarray(values)
