@@ -90,12 +90,13 @@ def serve(args: argparse.Namespace) -> int:
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    """Return a socket that is bound to the address; port 0 is any free one."""
+    """Return a socket that listens at the address; port 0 is any free one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     found = socket.socket(family)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         found.bind((host, port))
+        found.listen()  # who connects as soon as the address is printed is not refused
     except (OSError, OverflowError) as error:
         found.close()
         raise UsageError(f"cannot listen on {host}:{port}: {error}") from None
