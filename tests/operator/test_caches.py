@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize, prune
 
 import latentgamma as lg
 from latentgamma.operator.kernels import interface
@@ -129,6 +130,56 @@ def test_every_answer_follows_the_literals(kernel: bool, monkeypatch: pytest.Mon
     model.rules.body_atom.data.fill_(PROGRAM.index["flies"])  # no version counter sees this
     after = answers(model)
     assert not [name for name in before if _same(before[name], after[name])]
+
+
+class _Scaled(nn.Module):
+    """A parametrization with a number that is not a parameter."""
+
+    factor = 1.0
+
+    def forward(self, values: Tensor) -> Tensor:
+        return values * self.factor
+
+
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+def test_every_answer_follows_a_parametrization(form: Any) -> None:
+    model = lg.oracle(PROGRAM, form=form)
+    scaled = _Scaled()
+    for module, name in ((model, "offset"), (model.rules, "body_logits")):
+        scaled.factor = 1.0
+        parametrize.register_parametrization(module, name, scaled, unsafe=True)
+        before = answers(model)
+        assert before["certificate"]
+        scaled.factor = -50.0
+        after = answers(model)
+        assert not [key for key in before if _same(before[key], after[key])]
+        assert not after["certificate"]
+        parametrize.remove_parametrizations(module, name, leave_parametrized=False)
+
+
+@pytest.mark.parametrize("text", [str(PROGRAM), "b :- a. c :- not b."])
+def test_a_pruned_model_is_not_certified_until_the_pruning_is_permanent(text: str) -> None:
+    program = lg.parse(text)
+    model = lg.oracle(program)
+    part = model.parts[0]
+    assert model.certificate().holds
+    for module, name in ((part, "offset"), (part.rules, "head_logits")):
+        prune.identity(module, name)
+        for prove in (model.certificate, lambda: lg.certify(model, program)):
+            with pytest.raises(lg.errors.ModelError, match=f"'{name}' is computed.*prune.remove"):
+                prove()
+        prune.remove(module, name)
+        assert model.certificate().holds
+    values = part.offset.detach().clone()
+    del part.offset
+    part.offset = values  # a tensor that is no parameter
+    state = model.state([[]])
+    with torch.no_grad():
+        before = model(state, 3)
+        values.fill_(HIGH if text == str(PROGRAM) else -HIGH)
+        assert not torch.equal(model(state, 3), before)
+    with pytest.raises(lg.errors.ModelError, match="nothing is proved"):
+        model.certificate()
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -39,6 +39,7 @@ from latentgamma.layer.groups import check_values
 from latentgamma.layer.plan import Plan, circuit_plan
 from latentgamma.operator.kernels.interface import ValueCache
 from latentgamma.operator.model import LatentGamma, oracle
+from latentgamma.operator.run import values_of
 from latentgamma.program.program import Program
 
 if TYPE_CHECKING:
@@ -364,7 +365,7 @@ class GammaSemantics(Semantics):
         gates = [part.gate_kind for part in model.parts]
         found: Certificate = self._certificates.get(
             (model.dtype, *gates, model.program, held),
-            [*model.parameters(), *model.buffers()],
+            values_of(model),
             lambda: certify(model, self._program, tolerance=held),
             lambda changed: changed,
         )

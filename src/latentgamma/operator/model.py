@@ -44,6 +44,7 @@ from latentgamma.operator.run import (
     above_one,
     log_odds_after,
     open_unit,
+    plain_parameters,
     positive,
     proof_closure,
     raw_above,
@@ -874,6 +875,7 @@ class LatentGamma(nn.Module):
     def _certificate(self, dtype: torch.dtype) -> Certificate:
         """Return the certificate for states of this dtype."""
         program = self._need_program("to be certified against")
+        self._require_parameters()
         certificates, values = self._certificates_and_values()
         return certificates.get(
             self._certificate_key(program, dtype),
@@ -908,6 +910,7 @@ class LatentGamma(nn.Module):
                 or this is a model of a program with negation.
         """
         require_definite_model(self, "literal_weights")
+        self._require_parameters()
         require_definite(program, "LatentGamma.literal_weights")
         with torch.no_grad():
             return read_model(
@@ -917,6 +920,15 @@ class LatentGamma(nn.Module):
                 bump=is_bump(self.gate_kind),
                 dtype=str(self.dtype).removeprefix("torch.") if dtype is None else dtype,
             )
+
+    def _require_parameters(self) -> None:
+        """Raise a ModelError if something else computes a parameter: the next call may change it."""
+        for part in self.modules():
+            for name in plain_parameters(part):
+                raise ModelError(
+                    f"nothing is proved of a model whose {name!r} is computed when it is called, "
+                    f"as by torch.nn.utils.prune; first call prune.remove(module, {name!r})"
+                )
 
     @property
     def atoms(self) -> tuple[str, ...] | None:
@@ -929,6 +941,7 @@ class LatentGamma(nn.Module):
         Rows without an effect are left out.
         """
         require_definite_model(self, "rows")
+        self._require_parameters()
         with torch.no_grad():
             return rows_of(*self.rules.whole(self.step_parameters()), atoms)
 

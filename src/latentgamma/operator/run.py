@@ -331,11 +331,41 @@ def _log_share(kind: Gate, gate: Tensor, phi: Tensor) -> tuple[Tensor, Tensor]:
 _KEPT_WHOLE = 1 << 15
 
 
+# The names under which the parameters of a model and of its rules are read.
+_PARAMETERS = (
+    "body_logits",
+    "body_background",
+    "head_logits",
+    "head_background",
+    "threshold",
+    "sharpness_raw",
+    "confidence_raw",
+    "gain_raw",
+    "offset",
+    "gate_raw",
+)
+
+
+def plain_parameters(part: nn.Module) -> list[str]:
+    """Return the parameters that are other tensors here: something else computes and changes them."""
+    have = part.__dict__
+    return [name for name in _PARAMETERS if name in have]
+
+
 def values_of(module: nn.Module) -> list[Tensor]:
-    """Return all parameters and buffers; much faster than `parameters()` and `buffers()`."""
+    """Return all parameters and buffers, and what is computed of them and read in their place.
+
+    Much faster than `parameters()` and `buffers()`.
+    """
     parts = list(module.modules())
-    values = [x for part in parts for x in (*part._parameters.values(), *part._buffers.values())]
-    return [x for x in values if x is not None]
+    stored = [x for part in parts for x in (*part._parameters.values(), *part._buffers.values())]
+    values = [x for x in stored if x is not None]
+    for part in parts:
+        values += [getattr(part, name) for name in plain_parameters(part)]
+        computed = part._modules.get("parametrizations")  # they can depend on more than parameters
+        if computed is not None:
+            values += [getattr(part, name) for name in computed._modules]
+    return values
 
 
 def read_step_parameters(
