@@ -187,7 +187,7 @@ def test_a_network_that_is_not_proved_is_code_1(learn, seen, monkeypatch):
         (["chain.csv", "--checkpoint", "chain.csv", "--fresh"], "are the same file"),
         (["chain.csv", "--checkpoint", "zeros.npz"], "is not a checkpoint"),
         (["chain.csv", "--checkpoint", "zeros.npz", "--fresh"], "is not deleted"),
-        (["bytes.csv"], "not a table in UTF-8"),
+        (["bytes.csv"], "position 5: invalid start byte; save it in UTF-8"),
         (["zeros.npz"], "a .csv, .tsv or .parquet file"),
     ],
 )

@@ -283,8 +283,10 @@ def _read_text(
         lines = _lines(raw, delimiter)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{name} is damaged: {error}") from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{name} is not a table in UTF-8: {error}") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{name} is not a table in UTF-8: {error}; save it in UTF-8") from None
+    except csv.Error as error:
+        raise DataError(f"{name} is not a table: {error}") from None
     if not lines:
         raise DataError(f"{name} is empty; the first line names the columns")
     names = [cell.strip() for cell in lines[0][1]]
