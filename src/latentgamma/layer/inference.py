@@ -209,6 +209,8 @@ class ProbabilitySemantics(Semantics):
         column = {atom: n for n, atom in enumerate(flat)}
         order = torch.tensor([column[int(atom)] for atom in self.variables.atoms])
         self._reordered = order.tolist() != sorted(order.tolist())
+        # Kept on the CPU: nothing may wait for a device while a CUDA graph is captured.
+        self._places, self._kinds = order.argsort().numpy(), np.where(categorical, LOG, LOG_ODDS)
         self.register_buffer("_order", order, persistent=False)
         self._generators: dict[torch.device, torch.Generator] = {}
 
@@ -235,13 +237,12 @@ class ProbabilitySemantics(Semantics):
         widths = [group.shape[-1] if group.categorical else 1 for group in layer.inputs]
         widths += [1] * self._has_soft_facts  # one more tensor
         ends = np.cumsum([len(group.atoms) for group in layer.inputs])
-        categorical = self._categorical.cpu().numpy()
         return FusedPass(
             self.methods,
-            np.split(self._order.argsort().cpu().numpy(), ends)[: len(widths)],
+            np.split(self._places, ends)[: len(widths)],
             widths,
-            np.where(categorical, LOG, LOG_ODDS),
-            layer.outputs[0].shape if len(layer.outputs) == 1 else (len(categorical),),
+            self._kinds,
+            layer.outputs[0].shape if len(layer.outputs) == 1 else (len(self._kinds),),
         )
 
     def run(
