@@ -623,17 +623,33 @@ def tiles(batch: int) -> tuple[int, int]:
 
 def run(
     c: Arrays, sizes: Sequence[int], semiring: Semiring, inputs: Tensor, *, keep: bool
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, ...]:
     """Return the outputs (B, O), and what `back` needs: the nodes, and their ranks or steps.
 
     The inputs (B, I) are in float32 or float64; `keep` says whether a gradient will be asked for.
     The last of the `sizes` is the number of cycles.
     """
-    x = array_of(inputs)
+    found = run_on_arrays(c, sizes[-1], semiring, array_of(inputs), keep=keep)
+    return tuple(map(torch.from_numpy, found))
+
+
+def back(
+    c: Arrays, sizes: Sequence[int], semiring: Semiring, kept: Tensor, extra: Tensor,
+    grad: Tensor, inputs: int,
+) -> Tensor:  # fmt: skip
+    """Return the gradient of the inputs (B, I), from that of the outputs (B, O)."""
+    arrays = kept.numpy(), extra.numpy(), array_of(grad)
+    return torch.from_numpy(back_on_arrays(c, semiring, *arrays, inputs))
+
+
+def run_on_arrays(
+    c: Arrays, cycles: int, semiring: Semiring, x: Array, *, keep: bool
+) -> tuple[Array, Array, Array]:
+    """Return what `run` returns, as arrays."""
     T, (count, _), size = semiring.temperature, tiles(len(x)), len(c[8])
     out = np.empty((len(x), len(c[9])), x.dtype)
     is_real = semiring.name == "real"
-    more = 0 if is_real else sizes[-1] if T > 0 else size if keep else 0
+    more = 0 if is_real else cycles if T > 0 else size if keep else 0
     kept = np.empty((count if keep else 0, size, TILE), x.dtype)
     extra = np.empty((len(kept), more, TILE), x.dtype)
 
@@ -645,24 +661,21 @@ def run(
                   semiring.step(x.dtype), is_real)  # fmt: skip
 
     share_tiles(work, count, len(c[1]))
-    return torch.from_numpy(out), torch.from_numpy(kept), torch.from_numpy(extra)
+    return out, kept, extra
 
 
-def back(
-    c: Arrays, sizes: Sequence[int], semiring: Semiring, kept: Tensor, extra: Tensor,
-    grad: Tensor, inputs: int,
-) -> Tensor:  # fmt: skip
-    """Return the gradient of the inputs (B, I), from that of the outputs (B, O)."""
-    above = array_of(grad)
-    out = np.empty((len(grad), inputs), above.dtype)
-    given = above, kept.numpy(), extra.numpy(), out
+def back_on_arrays(
+    c: Arrays, semiring: Semiring, kept: Array, extra: Array, grad: Array, inputs: int
+) -> Array:
+    """Return what `back` returns, as an array."""
+    out = np.empty((len(grad), inputs), grad.dtype)
     T, is_real = semiring.temperature, semiring.name == "real"
 
     def work(first: int, last: int) -> None:
-        run_tiles_backward(first, last, c, *given, T, is_real)
+        run_tiles_backward(first, last, c, grad, kept, extra, out, T, is_real)
 
     share_tiles(work, len(kept), 2 * len(c[1]))
-    return torch.from_numpy(out)
+    return out
 
 
 def share_tiles(work: Callable[[int, int], None], count: int, edges: int) -> None:

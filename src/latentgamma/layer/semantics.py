@@ -195,9 +195,8 @@ class GodelSemantics(Semantics):
         semiring = GODEL if on_values else GODEL_ODDS
         if not hard:
             semiring = replace(SMOOTH, temperature=layer.temperature)
-        arrays, sizes = self.circuit.arrays, [self.circuit.cycles]
-        closed, *kept = kernels.run(arrays, sizes, semiring, torch.from_numpy(x), keep=keep)
-        found = closed.numpy()
+        arrays, cycles = self.circuit.arrays, self.circuit.cycles
+        found, *kept = kernels.run_on_arrays(arrays, cycles, semiring, x, keep=keep)
         out = found if on_values != logits else np.empty_like(found)
         if on_values and logits:
             kernels.load_columns(found, TO_LOG_ODDS, eps, 0, out)
@@ -217,8 +216,7 @@ class GodelSemantics(Semantics):
             elif not on_values and not logits:
                 slope = np.empty_like(above)
                 kernels.probability_slope(found, above, slope)
-            arrived = torch.from_numpy(slope)
-            slope = kernels.back(arrays, sizes, semiring, *kept, arrived, x.shape[1]).numpy()
+            slope = kernels.back_on_arrays(arrays, semiring, *kept, slope, x.shape[1])
             if training and not slope.any() and above.any():
                 layer._zero_gradient.warn()
             ends = np.cumsum([0, *(array.shape[1] for array in given)])
