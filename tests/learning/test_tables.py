@@ -655,6 +655,27 @@ def test_exports_of_several_classes_sum_to_one():
         assert np.allclose([row[-3:] for row in base.execute(classifier.to_sql())], expected)
 
 
+@pytest.mark.parametrize("labels", [["yes", "no"], ["a", "b", "c"]])
+def test_columns_of_a_query_have_names_that_the_table_does_not_have(labels):
+    x = np.arange(300)
+    y = np.array(labels)[x // (300 // len(labels))]
+    X = {"x": x, **{f"{word}_{label}": x % 2 for word in ("p", "P", "score") for label in labels}}
+    X["P_y"] = X["p_y"] = x % 2
+    classifier = lg.RuleClassifier().fit(X, y)
+    with contextlib.closing(sqlite3.connect(":memory:")) as base:
+        base.create_function("EXP", 1, math.exp)
+        names = [f'"{name}{"_2" * name.startswith("P")}"' for name in X]
+        base.execute(f"CREATE TABLE data ({', '.join(f'{name} REAL' for name in names)})")
+        cells = np.stack(list(X.values()), axis=1).tolist()
+        base.executemany(f"INSERT INTO data VALUES ({', '.join('?' * len(X))})", cells)
+        found = base.execute(classifier.to_sql())
+        shown = [column[0].casefold() for column in found.description]
+        rows = found.fetchall()
+    assert len(set(shown)) == len(shown)
+    p = classifier.predict_proba(X)[:, -1]
+    assert np.allclose([row[-1] for row in rows], p)
+
+
 def test_a_class_that_is_never_predicted_can_be_asked_for():
     rng = np.random.default_rng(2)
     x = rng.integers(0, 10, 1200)

@@ -883,22 +883,31 @@ class RuleClassifier(Displayed):
         Returns:
             A SELECT statement in standard SQL. With two classes it adds `p_` and the atom: the
             probability of the positive one. With more classes it adds a score of each class before
-            their probabilities, which are the scores divided by their sum.
+            their probabilities, which are the scores divided by their sum. Where the table has a
+            column of that name, one more underscore stands after `p` or `score`.
 
         Raises:
             ArgumentError: `fit` was not called before.
         """
         self._fitted()
-        heads = [one.head.replace('"', '""') for one in self.class_rules_]
-        kind = "score" if self._normalises else "p"
-        columns = [f'{one.to_sql()} AS "{kind}_{head}"'
-                   for one, head in zip(self.class_rules_, heads, strict=True)]  # fmt: skip
+        p = self._new_columns("p")
+        scores = self._new_columns("score") if self._normalises else p
+        columns = [f"{one.to_sql()} AS {name}"
+                   for one, name in zip(self.class_rules_, scores, strict=True)]  # fmt: skip
         query = f"SELECT *,\n  {f',{chr(10)}  '.join(columns)}\nFROM {table}"
         if not self._normalises:
             return query
-        total = " + ".join(f'"score_{head}"' for head in heads)
-        shares = [f'"score_{head}" / ({total}) AS "p_{head}"' for head in heads]
+        total = " + ".join(scores)
+        shares = [f"{score} / ({total}) AS {name}" for score, name in zip(scores, p, strict=True)]
         return f"SELECT *,\n  {f',{chr(10)}  '.join(shares)}\nFROM (\n{query}\n) AS scored"
+
+    def _new_columns(self, word: str) -> list[str]:
+        """Return a name in SQL for each class that no column of the table has: `word_` and the atom."""
+        taken = {column.name.casefold() for column in self._columns}
+        names = [f"{word}_{one.head}" for one in self.class_rules_]
+        if any(name.casefold() in taken for name in names):
+            return self._new_columns(f"{word}_")
+        return ['"' + name.replace('"', '""') + '"' for name in names]
 
     def to_python(self) -> str:
         """Return the source of a Python function from a row to the probability of each class.
