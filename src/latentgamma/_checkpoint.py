@@ -85,6 +85,10 @@ class Journal:
         if not self._file.closed:
             with contextlib.suppress(OSError):
                 os.fsync(self._file.fileno())
+            with contextlib.suppress(ImportError, OSError):
+                import fcntl
+
+                fcntl.flock(self._file, fcntl.LOCK_UN)  # a forked process has the file open too
             self._file.close()
 
     def __enter__(self) -> Journal:

@@ -214,6 +214,18 @@ def test_a_journal_gives_back_what_json_makes_of_it_at_once(tmp_path):
         assert journal.compute("two", lambda: 3) == 2
 
 
+def test_a_process_that_has_the_file_open_does_not_keep_a_closed_checkpoint_locked(tmp_path):
+    """A worker of a pool that is forked while a checkpoint is written lives on with all open files."""
+    pytest.importorskip("fcntl")
+    with Journal(tmp_path / "j", ABOUT) as journal:
+        command = [sys.executable, "-c", "input()"]
+        files = [journal._file.fileno()]
+        child = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=files)
+    with child, Journal(tmp_path / "j", ABOUT) as journal:
+        assert journal.compute("one", lambda: 1) == 1
+        child.communicate(b"\n")
+
+
 def test_two_processes_do_not_write_one_checkpoint(tmp_path):
     pytest.importorskip("fcntl")
     with (
