@@ -160,23 +160,23 @@ def _ground_in_child(request: dict[str, Any]) -> Output:
         f"import sys, runpy; sys.path[:] = {sys.path!r}; "
         f"runpy.run_path({str(Path(clingo_run.__file__))!r}, run_name='__main__')"
     )
-    try:
-        child = subprocess.run(
-            [sys.executable, "-I", "-S", "-c", start],
-            input=pickle.dumps(request),
-            capture_output=True,
-            timeout=min(request["max_seconds"], _LONGEST_WAIT) + _GRACE,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return Output(stopped="seconds")
+    command, pipe = [sys.executable, "-I", "-S", "-c", start], subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as child:
+        try:
+            seconds = min(request["max_seconds"], _LONGEST_WAIT) + _GRACE
+            data, said = child.communicate(pickle.dumps(request), timeout=seconds)
+        except subprocess.TimeoutExpired:
+            return Output(stopped="seconds")
+        finally:  # subprocess.run does not wait for a child that it kills after Ctrl-C
+            child.kill()
+            child.wait()
     if child.returncode == -signal.SIGFPE:
         raise DivisionCrash(
             "a division here is 2147483648, which does not fit in 32 bits: -2147483648 divided by -1"
         )
     if child.returncode:
-        raise ProgramError(_crash(child.returncode, child.stderr.decode(errors="replace")))
-    return Output(**pickle.loads(child.stdout))
+        raise ProgramError(_crash(child.returncode, said.decode(errors="replace")))
+    return Output(**pickle.loads(data))
 
 
 def _crash(status: int, said: str) -> str:
