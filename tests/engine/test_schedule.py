@@ -123,3 +123,10 @@ def test_packed_arrays_begin_with_their_places() -> None:
     pack = packed(arrays)
     for n, array in enumerate(arrays):
         assert pack[pack[n] : pack[n] + array.size].tolist() == array.ravel().tolist()
+
+
+def test_a_circuit_without_nodes_has_constant_outputs() -> None:
+    circuit = compile_circuit(lg.parse("a. b :- c."), [], [0, 1])
+    made, sizes = schedule(circuit)
+    assert circuit.nodes == sizes[3] == 0
+    assert made.outputs.tolist() == circuit.outputs.tolist()

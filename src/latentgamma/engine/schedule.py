@@ -82,8 +82,9 @@ def schedule(circuit: Circuit) -> tuple[Schedule, list[int]]:
     flat[inner] = place[children.take(order).indices]
     flat[last] = own[order][own[order] >= 0]
 
-    outputs = np.where(circuit.outputs >= 0, place[np.maximum(circuit.outputs, 0)], circuit.outputs)
+    outputs = circuit.outputs.astype(np.int64)
     read = np.flatnonzero(outputs >= 0)
+    outputs[read] = place[outputs[read]]
     used = np.concatenate((flat, outputs[read]))
     counts = np.bincount(used, minlength=N)
     use_row = np.arange(N)
