@@ -345,6 +345,8 @@ def test_messages_and_notes_name_options_of_the_command_line(learn, tmp_path):
                      "1,0,1,0,1,0,1,0\n0,1,1,0,0,1,1,0\n")  # fmt: skip
     out, _ = learn(table, "--max-body", 2)
     assert "to take them raise --max-body" in out
+    table.write_text("income,late\n20000,yes\n")
+    assert "--label names the column to predict" in learn(table, code=2)[1]
     for args in (("--kind", "models", "--heads", "a"), ("--delimiter", "::"), ("--ignore", "q")):
         assert "=" not in learn(table, *args, code=2)[1]
 

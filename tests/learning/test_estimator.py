@@ -190,5 +190,7 @@ def test_frames_bring_the_names_of_features(library):
     assert {str(rule) for rule in classifier.rules_} == {"wet :- b, not a.", "wet :- a, not b."}
     assert classifier.feature_names_in_.tolist() == list("abcdef")
     assert (classifier.predict(frame) == XOR).all()
-    with pytest.raises(lg.errors.DataError, match="names and the order"):
+    with pytest.raises(
+        lg.errors.DataError, match="the features must have the same names and order"
+    ):
         classifier.predict(frame[list("bacdef")])

@@ -536,6 +536,12 @@ def test_what_stands_for_the_label_or_for_another_column_is_said():
     )
     with pytest.raises(lg.errors.DataError, match="column 2 has no name"):
         lg.RuleClassifier().fit({"a": X[:, 0], None: X[:, 1]}, y)
+    age = np.arange(300) % 9 * 10
+    grade = np.where(age < 35, "a", np.where(X[:300, 0], "b", "c"))
+    notes = lg.RuleClassifier().fit({"age": age, "late": X[:300, 0]}, grade).notes_
+    assert notes == [
+        "column 'age' alone decides y(a) in every row: is it a copy of the label?"
+    ]  # and not the label
 
 
 # ---- Files
@@ -568,7 +574,7 @@ def test_a_file_with_a_label_gives_rules(tmp_path):
         (CSV.replace("own,yes", "own,", 1), r"row 2, column 'default': the class is missing"),
         (CSV.replace("income,home", "home,home"), "two columns are called 'home'"),
         (CSV.replace("income,home", ",home"), "column 1 has no name"),
-        (CSV.replace("yes", "no"), "y has only one class, 'no'"),
+        (CSV.replace("yes", "no"), "loans.csv, column 'default' has only one class, 'no'"),
         (
             CSV.replace(",default", ",x"),
             r"label names a column loans.csv does not have: 'default'.*it has 'income'",
@@ -594,7 +600,9 @@ def test_scikit_learn_accepts_the_classifier():
     assert not failed
 
 
-@pytest.mark.parametrize("column", [[[1]] * 20, [10**400] * 20, 5, "text"])
+@pytest.mark.parametrize(
+    "column", [[[1]] * 20, [10**400] * 20, 5, "text", np.array([b"x", b"y"] * 10)]
+)
 def test_columns_of_other_things_are_refused_in_one_line(column: object) -> None:
     with pytest.raises(lg.errors.DataError, match="column 'a'"):
         lg.RuleClassifier().fit({"a": column}, [0, 1] * 10)
@@ -776,6 +784,18 @@ def test_both_ends_of_a_column_are_one_condition_in_text():
         "y :- age < 65, age >= 20.",
         "y :- age >= 20, age < 65.",
     }
+
+
+@pytest.mark.parametrize("name", ["x >= 2", "it's"])
+def test_both_ends_of_a_column_with_any_name_are_printed_and_read(name):
+    age = np.random.default_rng(0).integers(0, 100, 600)
+    y = (age >= 18) & (age < 65)
+    classifier = lg.RuleClassifier().fit({name: age}, y)
+    (row, _) = classifier.rule_table()
+    quoted = name.replace("'", "\\'")
+    assert row.body == f"18 <= '{quoted}' < 65"
+    edited = classifier.refit({name: age}, y, edit={1: row.body})
+    assert edited.class_rules_[0].bodies == classifier.class_rules_[0].bodies
 
 
 @pytest.mark.parametrize("seed", [1, 11])
@@ -971,6 +991,16 @@ def test_a_column_that_was_empty_in_fit_may_hold_anything_later():
         (lambda c, X, y: c.log_loss(X, y[:3]), "X has 40 rows, but y has 3"),
         (lambda c, X, y: c.fit("loans.csv", y), "is the path 'loans.csv'; lg.fit"),
         (lambda c, X, y: c.fit(X, y, progress=3), "progress must be a function"),
+        (lambda c, X, y: c.fit(X, np.array([y, [0.5] * 40]).T), "y has several columns, and 'y1'"),
+        (lambda c, X, y: c.predict({"b": X["a"]}), "column 1 of X is 'b', but was 'a' in fit"),
+        (
+            lambda c, X, y: lg.RuleClassifier(class_weight={0: 0, 1: 0}).fit(X, y),
+            "class_weight must be above 0 for some class",
+        ),
+        (
+            lambda c, X, y: c.fit({"a": [0, 5] * 20}, y).refit(X, y, edit={1: "a = b"}),
+            "edit: 'a = b' compares a number with a text",
+        ),
     ],
 )
 def test_wrong_calls_are_refused_in_one_line(call, message):

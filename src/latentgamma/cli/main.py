@@ -176,7 +176,7 @@ def with_options(message: str, options: Container[str]) -> str:
         return f"--{name}" if value in ("", "True") else f"--{name} {value}"
 
     keywords = (
-        "form|gate|dtype|gradient|depth|horizon|kind|heads|bodies|forbidden|max_body|noise|method|"
+        "form|gate|dtype|gradient|depth|horizon|kind|label|heads|bodies|forbidden|max_body|noise|method|"
         "known|refine|seed|holdout|device|checkpoint|max_rules|max_seconds|steps"
     )
     message = re.sub(rf"\b({keywords})=(\"\w+\"|'\w+'|[\w.]+\b|)", option, message)

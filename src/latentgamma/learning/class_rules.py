@@ -562,8 +562,7 @@ def _text(body: Sequence[Literal]) -> str:
         if low is None or high is None:
             parts.append(str(literal))
         elif op == ">=":
-            least, most = (str(end).removeprefix(quote(column)) for end in (low, high))
-            parts.append(f"{least.removeprefix(' >= ')} <= {quote(column)}{most}")
+            parts.append(f"{str(low).rpartition(' >= ')[2]} <= {high}")
     return ", ".join(parts)
 
 

@@ -240,7 +240,7 @@ def _column(name: str, values: Any, what: str) -> Column:
         raise DataError(f"{where}: Complex data not supported")
     if kind == "M":
         return Column(name, "date", date_texts(values))
-    if kind in "UST":
+    if kind in "UT":
         return _texts(name, values.astype(object))
     if kind == "O":
         return _objects(name, values, where)
@@ -339,8 +339,12 @@ def same_columns(columns: Sequence[Column], table: Any, what: str) -> list[Colum
             f"{what} has {len(given)} features, but RuleClassifier is expecting {len(columns)} "
             f"features as input"
         )
-    if named and [one.name for one in given] != [one.name for one in columns]:
-        raise DataError("the features must have the names and the order that they had in fit")
+    for i, (column, one) in enumerate(zip(columns, given, strict=True), 1):
+        if named and column.name != one.name:
+            raise DataError(
+                f"column {i} of {what} is {one.name!r}, but was {column.name!r} in fit: the features "
+                f"must have the same names and order"
+            )
     return [_as_kind(column, one, what) for column, one in zip(columns, given, strict=True)]
 
 

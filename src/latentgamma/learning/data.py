@@ -486,7 +486,13 @@ def _same_order(before: ValueTable, after: ValueTable) -> ValueTable:
 
 def _one_table(source: Any, reading: _Reading) -> tuple[ValueTable, ValueTable]:
     """Return the columns of one table as states before and after."""
-    table = _table("inputs", source, reading)
+    try:
+        table = _table("inputs", source, reading)
+    except DataError as error:
+        if _EXPECTED not in str(error):
+            raise
+        advice = "for a table of numbers and categories, label= names the column to predict"
+        raise DataError(f"{error}; {advice}") from None
     if table.names is None:
         raise DataError(
             "targets are missing: pass inputs and targets, or one table with columns a and a'"

@@ -60,7 +60,7 @@ ClassWeight: TypeAlias = Mapping[Any, float] | OneOf["balanced"] | None
 #: Classes, in small letters, of which the second is what rules are about.
 _TRUTH = (["0", "1"], ["no", "yes"], ["n", "y"], ["false", "true"])
 #: Both ends of a column in one condition, as in the texts of rules: 18 <= age < 65.
-_RANGE = re.compile(r"([^\s,<>=]+)\s*<=\s*('[^']*'|[^\s,<>='{}]+)\s*<(?!=)")
+_RANGE = re.compile(r"([^\s,<>=]+)\s*<=\s*('(?:[^'\\]|\\.)*'|[^\s,<>='{}]+)\s*<(?!=)")
 #: The most terms that a score may have: its regression counts rows by which of them hold.
 _MOST_TERMS = 16
 #: Cells up to which the exact search is tried on columns that are true or false.
@@ -158,7 +158,7 @@ class RuleClassifier(Displayed):
 
     def _fit(
         self, columns: Sequence[Column], y: Any, label: str, sample_weight: Any,
-        progress: Progress | None,
+        progress: Progress | None, what: str = "y",
     ) -> RuleClassifier:  # fmt: skip
         self._check_options()
         n = len(columns[0].values)
@@ -167,7 +167,7 @@ class RuleClassifier(Displayed):
         if progress is not None and not callable(progress):
             raise wrong("progress", "a function, such as a ProgressBar()", progress)
         weights = _weights(sample_weight, n)
-        heads, labels = self._outputs(y, label, n, weights)
+        heads, labels = self._outputs(y, label, n, weights, what)
         if not (weights > 0).all():  # rows without weight are as if they were not there
             kept = weights > 0
             columns = [replace(one, values=one.values[kept]) for one in columns]
@@ -198,30 +198,34 @@ class RuleClassifier(Displayed):
         ):
             raise wrong("class_weight", "a dictionary, 'balanced' or None", self.class_weight)
 
-    def _outputs(self, y: Any, label: str, n: int, weights: Floats) -> tuple[list[str], Mask]:
+    def _outputs(
+        self, y: Any, label: str, n: int, weights: Floats, what: str = "y"
+    ) -> tuple[list[str], Mask]:
         """Return the atoms to learn, and which rows are positive for each. (n, k)."""
         self._several = False
         shape = (n, len(y.columns)) if is_frame(y) else np.asarray(y).shape
         if len(shape) == 2 and shape[1] > 1:
             outputs = read_columns(y, "y")
-            wrong_kind = [one.name for one in outputs if one.kind != "boolean"]
-            if wrong_kind:
-                raise DataError(f"y, column {wrong_kind[0]!r}: several outputs are 0 and 1")
+            names = [one.name if is_frame(y) else f"y{i}" for i, one in enumerate(outputs)]
+            for name, one in zip(names, outputs, strict=True):
+                if one.kind != "boolean":
+                    raise DataError(
+                        f"y has several columns, and {name!r} is not 0 or 1 in each row"
+                    )
             self._several = True
             self.classes_: npt.NDArray[Any] = np.array([0, 1])
             labels = np.stack([one.values for one in outputs], axis=1)
             _check_length(labels, n)
-            names = [one.name if is_frame(y) else f"y{i}" for i, one in enumerate(outputs)]
             return names, labels
-        values = _classes(y, n)
+        values = _classes(y, n, what)
         self.classes_ = np.unique(values[weights > 0])
         if len(self.classes_) < 2:
             raise DataError(
-                f"y has only one class, {self.classes_.tolist()[0]!r}; rules tell at least two apart"
+                f"{what} has only one class, {self.classes_.tolist()[0]!r}; rules tell at least two apart"
             )
         if len(self.classes_) > max(20, n // 2):
             raise DataError(
-                f"y has {len(self.classes_):,} different values in {n:,} rows: Unknown label type: "
+                f"{what} has {len(self.classes_):,} different values in {n:,} rows: Unknown label type: "
                 f"continuous. Rules are about classes; cut the numbers into a few"
             )
         if len(self.classes_) == 2:
@@ -250,23 +254,28 @@ class RuleClassifier(Displayed):
                     max_terms=self.max_terms, forms=forms, seed=self.seed, progress=report,
                 )
             )  # fmt: skip
-        self._note_copies(table, labels, learned)
+        self._note_copies(table, heads, labels, learned)
         exact = self._exact_where_possible(table, heads, labels, weights, learned)
         return exact or learned
 
-    def _note_copies(self, table: TableLiterals, labels: Mask, learned: Sequence[Learned]) -> None:
+    def _note_copies(
+        self, table: TableLiterals, heads: Sequence[str], labels: Mask, learned: Sequence[Learned]
+    ) -> None:
         """Note columns of which one condition is the label, or its opposite, beyond chance."""
         literals = table.literals
-        for column in labels.T[[one.form.name != "nothing" for one in learned]]:
+        decided: dict[int, list[str]] = {}  # by a column
+        for head, column, one in zip(heads, labels.T, learned, strict=True):
+            if one.form.name == "nothing":
+                continue
             found = literals.sums([np.arange(literals.n)], _sides(column, np.ones(literals.n)))[0]
             positives, n = float(column.sum()), literals.n
             same = (found == [positives, 0.0]).all(1) | (found == [0.0, n - positives]).all(1)
             for c in dict.fromkeys(literals.column[same].tolist()):
-                note = (
-                    f"column {table.columns[c].name!r} alone decides every row: is it a copy of "
-                    f"the label?"
-                )
-                self.notes_ += [note] * (note not in self.notes_)
+                decided.setdefault(c, []).append(quote(head))
+        for c, those in decided.items():
+            every = "every row" if len(those) == len(heads) else f"{listing(those)} in every row"
+            name = table.columns[c].name
+            self.notes_.append(f"column {name!r} alone decides {every}: is it a copy of the label?")
 
     def _exact_where_possible(
         self, table: TableLiterals, heads: Sequence[str], labels: Mask, weights: Floats,
@@ -411,6 +420,8 @@ class RuleClassifier(Displayed):
                 known = listing([repr(one) for one in self.classes_.tolist()], 5)
                 raise ArgumentError(f"class_weight names {name!r}, but the classes are {known}")
             costs[at[0]] = real_number("class_weight", cost, "numbers from 0 on", lambda c: c >= 0)
+        if not costs.any():
+            raise wrong("class_weight", "above 0 for some class", self.class_weight)
         return costs
 
     def _threshold(self, k: int) -> float:
@@ -819,6 +830,10 @@ class RuleClassifier(Displayed):
                 raise DataError(
                     f"edit: {name!r} is a {column.kind}; write what it is compared with"
                 )
+            texts = None if condition is None else condition.is_text
+            if texts is not None and {"number": texts, "category": not texts}.get(column.kind):
+                other = "a text" if texts else "a number"
+                raise DataError(f"edit: {name!r} compares a {column.kind} with {other}")
             found.append(Literal(name, negated, condition))
         return tuple(sorted(found))
 
@@ -1066,7 +1081,7 @@ def fit_table(
             f"{name}, row {missing[0] + 1}, column {label!r}: the class is missing, as in "
             f"{quantity(len(missing), 'row')}; drop such rows"
         )
-    y = given.values
+    y, what = given.values, f"{name}, column {label!r}"
     if (given.kind == "number" and (y == np.rint(y)).all()) or given.kind == "boolean":
         y = y.astype(np.int64)
     elif given.values.dtype.kind == "O":
@@ -1074,7 +1089,7 @@ def fit_table(
     classifier = RuleClassifier(**options)
     classifier.n_features_in_ = len(features)
     classifier.feature_names_in_ = np.array([column.name for column in features], object)
-    return classifier._fit(features, y, label, None, progress)
+    return classifier._fit(features, y, label, None, progress, what)
 
 
 def _end(value: Any) -> str:
@@ -1112,7 +1127,7 @@ def _label_name(y: Any) -> str:
     return str(getattr(y, "name", None) or "y")
 
 
-def _classes(y: Any, n: int) -> npt.NDArray[Any]:
+def _classes(y: Any, n: int, what: str = "y") -> npt.NDArray[Any]:
     """Return the class of each row, (n,).
 
     Raises:
@@ -1147,7 +1162,7 @@ def _classes(y: Any, n: int) -> npt.NDArray[Any]:
                 raise DataError("y must have one class per row") from None
         if values.dtype.kind == "f" and (values != np.rint(values)).any():
             raise DataError(
-                "y has numbers that are not whole: Unknown label type: continuous. Rules are about "
+                f"{what} has numbers that are not whole: Unknown label type: continuous. Rules are about "
                 "classes; cut the numbers into a few"
             )
     _check_length(values, n)
