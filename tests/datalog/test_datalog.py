@@ -790,6 +790,7 @@ def test_an_empty_minimum_can_be_excluded() -> None:
         ("{p(X)} :- q(X).", (1, 1), "a choice .*more than one answer"),
         ("p(X) ; r(X) :- q(X).", (1, 1), "several heads mean 'or'"),
         ("p(X), r(Y) :- q(X).", (1, 9), "'Y' is unsafe"),
+        ("p(_) :- q(X).", (1, 3), "'_' is unsafe.*; give it a name, and use that"),
         (":- p(X).", (1, 1), "a constraint .*give it a head"),
         ("q(1).\n  p(f(X)) :- q(X).", (2, 5), "is a function term"),
         ("-p(X) :- q(X).", (1, 1), "'-' before an atom"),

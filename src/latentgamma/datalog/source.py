@@ -697,11 +697,15 @@ def clingo_error(source: Source, messages: Iterable[str]) -> ParseError:
     """Return what clingo complained about, at its place in the text."""
     said = "".join(messages)
     if unsafe := _unsafe.search(said):
+        name = unsafe[3]
+        hint = f"use it in a positive atom of the body as well; a column is written in quotes: '{name}'"
+        if name.startswith("#"):  # clingo's own name
+            name = "_"
+            hint = "give it a name, and use that in a positive atom of the body as well"
         return source.error(
             int(unsafe[1]),
             int(unsafe[2]),
-            f"the variable '{unsafe[3]}' is unsafe: nothing says which values it can have; use it "
-            f"in a positive atom of the body as well; a column is written in quotes: '{unsafe[3]}'",
+            f"the variable '{name}' is unsafe: nothing says which values it can have; {hint}",
         )
     if place := _place.search(said):
         problem = place[3].replace("<IDENTIFIER>", "a name").replace("EOF", "end of the text")

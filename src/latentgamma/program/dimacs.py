@@ -20,7 +20,7 @@ from itertools import islice
 
 import numpy as np
 
-from latentgamma._text import shortened
+from latentgamma._text import quantity, shortened
 from latentgamma.errors import ParseError, ProgramError
 from latentgamma.program.facts import Mask
 from latentgamma.program.names import (
@@ -176,12 +176,15 @@ class _DimacsReader:
             raise self._error(at, "expected a 0 at the end of the last clause")
         if len(ends) != announced:
             raise ParseError(
-                f"the header announces {announced} clauses, but there are {len(ends)}",
+                f"the header announces {quantity(announced, 'clause')}, but the file has "
+                f"{len(ends):,}",
                 path=self.path,
             )
         if np.any(large := np.abs(literals) > variables):
             at = self._at_literal(int(np.argmax(large)))
-            raise self._error(at, f"this literal is beyond the {variables} variables announced")
+            raise self._error(
+                at, f"this literal is beyond the {quantity(variables, 'variable')} announced"
+            )
         return literals, ends
 
     def clauses(self) -> tuple[list[str], Indices, Offsets, list[int]]:

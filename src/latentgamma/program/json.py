@@ -147,7 +147,9 @@ class _JsonReader:
                 raise self._error(f'"latentgamma" must be {_VERSION}, not {_show(version)}')
             if kind != "program":
                 raise self._error(f'"kind" must be "program", not {_show(kind)}')
-            rules, atoms = top.get("rules"), top.get("atoms")
+            if "rules" not in top:
+                raise self._error("the object has no 'rules', the list of its rules")
+            rules, atoms = top["rules"], top.get("atoms")
         if not isinstance(rules, list):
             raise self._error(
                 f"expected a list of rules, or an object with a list of 'rules', not {_show(rules)}"
@@ -162,7 +164,7 @@ class _JsonReader:
             if atoms is not None:
                 program = self._reordered(program, atoms)
             return compile_counts(program)
-        except NotStratifiedError:
+        except (NotStratifiedError, ParseError):
             raise
         except ProgramError as error:
             raise self._error(str(error)) from None
