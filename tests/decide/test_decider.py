@@ -589,6 +589,23 @@ def test_a_file_that_is_not_utf8_is_refused_with_a_way_to_read_it(tmp_path: Path
             list(decider.many(tmp_path / name))
 
 
+def test_no_change_asks_for_a_text_below_the_empty_one() -> None:
+    decider = lg.Decider(
+        'a :- s < "". b :- not s >= "", not s is missing. c :- s <= "".', list("abc")
+    )
+    found = decider({"s": "x"}).missing
+    assert found["a"] is None
+    assert found["b"] is None
+    assert list(map(str, found["c"] or ())) == ['s <= "" (s is x)']
+
+
+def test_the_digest_has_of_a_column_that_is_only_asked_for_whether_it_is_missing() -> None:
+    decider = lg.Decider("a :- day is missing, x > 1.", "a")
+    days = [date(2026, 1, 31), datetime(2026, 1, 31), "2026-01-31", object()]
+    assert len({decider({"x": 2, "day": day}).digest for day in days}) == 1
+    assert decider({"x": 2, "day": None}).digest != decider({"x": 2, "day": days[0]}).digest
+
+
 def test_the_literals_of_a_count_are_different() -> None:
     with pytest.raises(lg.ParseError, match="from 1 to 1, the number of its different literals"):
         lg.parse("a :- 2 { b; b }.")

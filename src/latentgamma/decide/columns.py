@@ -39,6 +39,7 @@ class Column:
         text: whether it is compared with texts rather than numbers.
         points: the constants, rising.
         masks: for each region the bits of the conditions that hold there.
+        first: the first region that has values: no text lies below the empty one.
         missing: the bits of the conditions that hold if there is no value.
     """
 
@@ -56,6 +57,7 @@ class Column:
                 constants.add(condition.value)
         self.points: list[Any] = sorted(constants)
         self.masks = [0] * (2 * len(self.points) + 1)
+        self.first = int(self.points[:1] == [""])
         self.missing = 0
         for bit, condition in conditions:
             if condition.op == "is missing":

@@ -728,7 +728,8 @@ class Decider:
             uncertain = not isinstance(value, (str, np.bool_)) and 0 < value < 1
             return float(value) if uncertain else fact_value(name, value)
         text = self.columns[name].text
-        return _plain(value if text is None else column_value(name, value, text=text))
+        # A column without comparisons is only asked whether it is missing.
+        return True if text is None else _plain(column_value(name, value, text=text))
 
     def _read(self, request: Mapping[str, Any]) -> int:
         state = self._read_columns(request)
@@ -864,7 +865,8 @@ class Decider:
             value = request.get(name)
             now, here = column.region(value), decision._given & column.bits
             nearest: dict[int, _Option] = {}
-            for region, mask in enumerate(column.masks):
+            for region in range(column.first, len(column.masks)):
+                mask = column.masks[region]
                 if (mask ^ here) & cone and region != now:
                     distance, cost = _distance(column, value, now, region)
                     option = _Option(name, column.bits, mask, here, cost, distance, region % 2 == 0)
@@ -916,7 +918,9 @@ class Decider:
         values: list[list[int]] = []
         for move, own in zip(moves, kept, strict=True):
             column = self.columns.get(move.name)
-            masks = {move.mask} if column is None else {*column.masks, column.missing}
+            masks = (
+                {move.mask} if column is None else {*column.masks[column.first :], column.missing}
+            )
             values.append([mask for mask in masks if not (mask ^ move.mask) & own])
         if math.prod(map(len, values)) > _MOST_COMBINED:
             return False
