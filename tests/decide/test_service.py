@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import signal
 import socket
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import pytest
 import latentgamma as lg
 from latentgamma.errors import ArgumentError
 
+jsonschema = pytest.importorskip("jsonschema")
 httpx = pytest.importorskip("httpx")
 uvicorn = pytest.importorskip("uvicorn")
 pytest.importorskip("starlette")
@@ -57,7 +59,7 @@ def test_decisions_over_http(address: str) -> None:
         found = client.post("/decide", json=[*requests, {"agee": 1}, 3]).json()
         assert found[:4] == [decider(request).to_dict() for request in requests]
         assert "did you mean 'age'" in found[4]["error"]
-        assert found[5] == {"error": "a request is a JSON object, not int"}
+        assert found[5] == {"error": "a request is a JSON object, not a number"}
         health = client.get("/healthz").json()
         assert health["status"] == "ok"
         assert health["digest"] == decider.digest
@@ -66,6 +68,13 @@ def test_decisions_over_http(address: str) -> None:
         assert described["components"]["schemas"]["Request"]["properties"]["age"] == {
             "type": ["number", "null"]
         }
+        # What the service takes, its description allows.
+        schema = described["components"]["schemas"]["Request"]
+        for request in ({"age": 1, "p": 0.3, "q": "no"}, {"age": 1, "p": 1}):
+            jsonschema.validate(request, schema)
+            assert client.post("/decide", json=request).status_code == 200
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate({"p": 1.5}, schema)
 
 
 @pytest.mark.parametrize(
@@ -177,6 +186,51 @@ def test_random_requests_of_several_clients(address: str, count: int) -> None:
     assert httpx.get(f"{address}/healthz").json()["status"] == "ok"
 
 
+def test_a_long_sum_over_uncertain_facts_is_given_up_and_delays_nobody() -> None:
+    names = [f"f{n}" for n in range(20)]
+    decider = lg.Decider(f"a :- 10 {{ {'; '.join(names)} }}.", "a")
+    application = lg.decide.application(decider, seconds=0.5)
+    body = json.dumps([dict.fromkeys(names, 0.5)] * 200)  # of about half a second each
+
+    async def both() -> tuple[Any, Any, bool]:
+        transport = httpx.ASGITransport(application)
+        async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+            long = asyncio.create_task(client.post("/decide", content=body))
+            await asyncio.sleep(0.1)
+            health = await client.get("/healthz")
+            waiting = not long.done()
+            return await long, health, waiting
+
+    before = threading.active_count()
+    long, health, waiting = asyncio.run(both())
+    assert waiting
+    assert health.status_code == 200
+    assert long.status_code == 503
+    assert long.json() == {"error": "the decision takes longer than 0.5 s"}
+    for _ in range(200):  # the thread ends after the request at hand, not after all of them
+        if threading.active_count() <= before:
+            break
+        time.sleep(0.1)
+    assert threading.active_count() <= before
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b'{"age":\n x}', "not valid JSON: expecting value at line 2, column 2"),
+        (b'{"age":', "not valid JSON: expecting value at column 8"),
+        (b'{"age": ' + b"9" * 5000 + b"}", "not valid JSON: a number has too many digits"),
+        (b'{"age": "\xff"}', "not valid JSON: it is not UTF-8"),
+        (b"null", "a request is a JSON object, not null"),
+        (b"[[]]", "a request is a JSON object, not a list"),
+        (b'["x"]', "a request is a JSON object, not a text"),
+    ],
+)
+def test_errors_are_in_the_words_of_json(address: str, content: bytes, problem: str) -> None:
+    found = httpx.post(f"{address}/decide", content=content).json()
+    assert (found[0] if isinstance(found, list) else found) == {"error": problem}
+
+
 def test_wrong_limits() -> None:
     decider = lg.Decider(TEXT, "ok")
     for wrong in ({"max_bytes": 0}, {"max_requests": "x"}, {"seconds": 0}):
@@ -206,3 +260,20 @@ def test_the_command_serves_on_a_free_port(tmp_path: Path) -> None:
         assert reply.json()["answers"] == {"ok": True}
         process.terminate()
         assert process.wait(20) is not None
+
+
+@pytest.mark.slow
+def test_the_service_stops_while_a_client_sends_its_body(tmp_path: Path) -> None:
+    (tmp_path / "policy.lp").write_text(TEXT)
+    command = [sys.executable, "-m", "latentgamma", "serve", str(tmp_path / "policy.lp")]
+    command += ["--question", "ok", "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        port = int(process.stderr.readline().split(":")[3].split("/")[0])
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.sendall(b"POST /decide HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
+            assert httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=60).status_code == 200
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 130
+            assert client.recv(12) == b"HTTP/1.1 503"
+        assert "Traceback" not in process.stderr.read()

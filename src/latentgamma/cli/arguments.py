@@ -239,13 +239,18 @@ def _serve_arguments(command: _NewCommand) -> None:
     add("--max-requests", type=_count, default=1000, metavar="N",
         help="the longest list of requests; by default 1000")  # fmt: skip
     add("--seconds", type=_count, default=10, metavar="N",
-        help="the time after which an explanation is given up; by default 10")  # fmt: skip
+        help="the time after which an explanation is given up, and a decision on uncertain facts; "
+             "by default 10")  # fmt: skip
 
 
 def _add_decider(parser: argparse.ArgumentParser) -> None:
     _add_rules(parser)
     parser.add_argument(
-        "--question", metavar="ATOM", action="append", default=[], help="an atom to decide"
+        "--question",
+        metavar="ATOM",
+        action="append",
+        default=[],
+        help="an atom to decide; give the option once for each",
     )
     parser.add_argument(
         "--ignore-unknown", action="store_true",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -23,6 +24,8 @@ from latentgamma.errors import DataError
 _MOST_ERRORS = 20
 # Connections that the service keeps open; more are refused.
 _CONNECTIONS = 200
+# How long requests that are being answered may take after Ctrl-C.
+_LAST_SECONDS = 3
 
 
 def decide(args: argparse.Namespace) -> int:
@@ -72,14 +75,21 @@ def serve(args: argparse.Namespace) -> int:
     )
     import uvicorn
 
+    async def served(scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await application(scope, receive, send)
+        except asyncio.CancelledError:  # the service stops; uvicorn would log a traceback
+            await _send_stopped(send)
+
     server = uvicorn.Server(
         uvicorn.Config(
-            application,
+            served,
             host=args.host,
             port=args.port,
             log_level="warning",
             limit_concurrency=_CONNECTIONS,
             timeout_keep_alive=5,
+            timeout_graceful_shutdown=_LAST_SECONDS,
         )
     )
     with closing(_bound(args.host, args.port)) as listening:
@@ -87,6 +97,13 @@ def serve(args: argparse.Namespace) -> int:
         print_message(f"http://{args.host}:{port}/decide (Ctrl-C to stop)")
         server.run([listening])
     return 0
+
+
+async def _send_stopped(send: Callable[[dict[str, Any]], Awaitable[None]]) -> None:
+    """Answer a request that is not finished when the service stops."""
+    headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": 503, "headers": headers})
+    await send({"type": "http.response.body", "body": b'{"error": "the service stops"}'})
 
 
 def _bound(host: str, port: int) -> socket.socket:

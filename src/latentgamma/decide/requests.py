@@ -88,6 +88,8 @@ def check_columns(
     if lacking:
         more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
         has = f"it has {_listed(known)}" if known else "it is empty"
+        if len(known) == 1 and any(mark in str(*known) for mark in ";\t|"):
+            has += "; the cells of a row are separated by commas"
         raise DataError(f"{where} has no column {lacking[0]!r}{more}, which the rules need; {has}")
     decider.refuse_compared_columns(known)
 
@@ -104,10 +106,14 @@ def _opened(path: str) -> Iterator[TextIO]:
     except OSError as error:
         raise DataError(f"cannot read {path!r}: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
+        utf16 = error.object.startswith((b"\xff\xfe", b"\xfe\xff"))
+        call = "read_csv" if path.lower().endswith(".csv") else "read_json"
+        options = f"{path!r}{'' if call == 'read_csv' else ', lines=True'}"
         raise DataError(
             f"{path} was read as UTF-8, but has the byte 0x{error.object[error.start]:02x}, which is not; "
-            "save it as UTF-8, or read it with another encoding and give the table: "
-            f"many(pandas.read_csv({path!r}, encoding='latin-1'))"
+            f"{'it looks like UTF-16; ' if utf16 else ''}save it as UTF-8, or read it with another "
+            f"encoding and give the table: many(pandas.{call}({options}, "
+            f"encoding={'utf-16' if utf16 else 'latin-1'!r}))"
         ) from None
 
 
@@ -147,7 +153,8 @@ def _jsonl(decider: Decider, path: str, id_column: str | None) -> Iterator[Place
     with _opened(path) as file:
         for number, line in enumerate(file, 1):
             if line.strip():
-                yield _identified(f"line {number}", parse_request(line), id_column, decider)
+                request = parse_request(line.rstrip())
+                yield _identified(f"line {number}", request, id_column, decider)
 
 
 def _identified(
@@ -170,8 +177,17 @@ def parse_request(text: str | bytes) -> Mapping[str, Any] | DataError:
     except DataError as error:
         return error
     if not isinstance(found, dict):
-        return DataError(f"a request is a JSON object, not {type(found).__name__}")
+        return DataError(f"a request is a JSON object, not {json_kind(found)}")
     return found
+
+
+def json_kind(value: Any) -> str:
+    """Return what a value is in JSON, for an error."""
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    if isinstance(value, (int, float)):
+        return "a number"
+    return "a text" if isinstance(value, str) else "a list"
 
 
 def parse_json(text: str | bytes) -> Any:
@@ -184,9 +200,16 @@ def parse_json(text: str | bytes) -> Any:
         return json.loads(text, object_pairs_hook=_object)
     except DataError:
         raise
-    except (ValueError, RecursionError) as error:  # ValueError: also of bytes that are not UTF-8
-        reason = str(error).splitlines()[0] if str(error) else "nested too deeply"
-        raise DataError(f"not valid JSON: {reason}") from None
+    except json.JSONDecodeError as error:
+        line = f"line {error.lineno}, " if "\n" in error.doc else ""
+        reason = f"{error.msg[:1].lower()}{error.msg[1:]} at {line}column {error.colno}"
+    except UnicodeDecodeError:
+        reason = "it is not UTF-8"
+    except ValueError:
+        reason = "a number has too many digits"
+    except RecursionError:
+        reason = "it is nested too deeply"
+    raise DataError(f"not valid JSON: {reason}")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

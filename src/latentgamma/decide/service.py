@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import threading
 from typing import TYPE_CHECKING, Any
 
 from latentgamma._arguments import real_number, whole_number
 from latentgamma._version import __version__
 from latentgamma.decide.decider import SCHEMA, Decider
-from latentgamma.decide.requests import parse_json
+from latentgamma.decide.requests import json_kind, parse_json
 from latentgamma.errors import ArgumentError, DataError, LatentGammaError, MissingPackageError
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-#: Explanations that are computed at the same time.
+#: Explanations and probabilities that are computed at the same time.
 _THREADS = 4
 
 
@@ -39,7 +40,7 @@ def application(
         decider: what decides.
         max_bytes: the size of the largest body that is read.
         max_requests: the length of the longest list of requests.
-        seconds: the time after which an explanation is given up.
+        seconds: the time after which an explanation is given up, and a decision on uncertain facts.
 
     Raises:
         MissingPackageError: if Starlette is not installed.
@@ -60,6 +61,7 @@ def application(
     whole_number("max_requests", max_requests, 1)
     real_number("seconds", seconds, "a number of seconds above 0", lambda x: 0 < x < 1e9)
     limiter: list[Any] = []
+    facts = frozenset(decider.facts)
 
     def reply(values: Any, status: int = 200) -> Response:
         # Escapes instead of letters beyond ASCII: a name may have half a surrogate pair.
@@ -79,20 +81,37 @@ def application(
         return bytes(data)
 
     async def decide(request: Request) -> Response:
-        return reply(*_decided(decider, await body_of(request), max_requests, explain=False))
+        return await answer(request, explain=False)
 
     async def explain(request: Request) -> Response:
+        return await answer(request, explain=True)
+
+    async def answer(request: Request, *, explain: bool) -> Response:
         data = await body_of(request)
+        try:
+            found = parse_json(data)
+        except DataError as error:
+            return reply({"error": str(error)}, 400)
+        several = found if isinstance(found, list) else [found]
+        if len(several) > max_requests:
+            raise HTTPException(413, f"{len(several):,} requests are more than {max_requests:,}")
+        if not explain and not any(_is_uncertain(facts, one) for one in several):
+            return reply(*_decided(decider, found, explain=False))
         if not limiter:
             limiter.append(anyio.CapacityLimiter(_THREADS))
-        with anyio.move_on_after(seconds):
-            found = await anyio.to_thread.run_sync(
-                lambda: _decided(decider, data, max_requests, explain=True),
-                abandon_on_cancel=True,
-                limiter=limiter[0],
-            )
-            return reply(*found)
-        raise HTTPException(503, f"the explanation takes longer than {seconds:g} s")
+        stop = threading.Event()
+        try:
+            with anyio.move_on_after(seconds):
+                answered = await anyio.to_thread.run_sync(
+                    lambda: _decided(decider, found, explain=explain, stop=stop),
+                    abandon_on_cancel=True,
+                    limiter=limiter[0],
+                )
+                return reply(*answered)
+        finally:
+            stop.set()  # a thread that is given up ends after the request at hand
+        what = "the explanation" if explain else "the decision"
+        raise HTTPException(503, f"{what} takes longer than {seconds:g} s")
 
     async def health(request: Request) -> Response:
         return reply({"status": "ok", "version": __version__, "digest": decider.digest})
@@ -116,24 +135,32 @@ def application(
     )
 
 
-def _decided(decider: Decider, data: bytes, most: int, *, explain: bool) -> tuple[Any, int]:
-    """Return the reply to a body, and its status."""
+def _is_uncertain(facts: frozenset[str], request: Any) -> bool:
+    """Return whether a request gives facts with probabilities, which can take long to sum over."""
+    return isinstance(request, dict) and any(
+        isinstance(value, float) and name in facts for name, value in request.items()
+    )
+
+
+def _decided(
+    decider: Decider, found: Any, *, explain: bool, stop: threading.Event | None = None
+) -> tuple[Any, int]:
+    """Return the reply to a request or a list of them, and its status."""
 
     def one(request: Any) -> dict[str, Any]:
         if not isinstance(request, dict):
-            raise DataError(f"a request is a JSON object, not {type(request).__name__}")
+            raise DataError(f"a request is a JSON object, not {json_kind(request)}")
         return decider(request).to_dict(proof=explain, missing=explain)
 
-    try:
-        found = parse_json(data)
-        if not isinstance(found, list):
+    if not isinstance(found, list):
+        try:
             return one(found), 200
-    except LatentGammaError as error:
-        return {"error": str(error)}, 400
-    if len(found) > most:
-        return {"error": f"{len(found):,} requests are more than {most:,}"}, 413
+        except LatentGammaError as error:
+            return {"error": str(error)}, 400
     replies = []
     for request in found:
+        if stop is not None and stop.is_set():
+            break
         try:
             replies.append(one(request))
         except LatentGammaError as error:
@@ -148,8 +175,17 @@ def _openapi(decider: Decider) -> dict[str, Any]:
         kinds = {True: ["string", "boolean", "null"], False: ["number", "null"]}
         properties[name] = {"type": kinds[column.text]} if column.text is not None else {}
     for name in decider.facts:
-        properties[name] = {"type": ["boolean", "null"]}
-    request = {"type": "object", "properties": properties, "additionalProperties": False}
+        properties[name] = {
+            "description": "true, false, yes, no, or a probability",
+            "type": ["boolean", "number", "string", "null"],
+            "minimum": 0,
+            "maximum": 1,
+        }
+    request = {
+        "description": "more names are ignored if all that the rules need are there",
+        "type": "object",
+        "properties": properties,
+    }
     decision = {key: value for key, value in SCHEMA.items() if key != "$schema"}
     failed = {
         "type": "object",
@@ -174,6 +210,7 @@ def _openapi(decider: Decider) -> dict[str, Any]:
                     "200": {"description": "the decision", **content(several("Decision"))},
                     "400": wrong,
                     "413": wrong,
+                    "503": {**wrong, "description": "the answer takes too long"},
                 },
             }
         }
