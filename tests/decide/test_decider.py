@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -582,11 +583,31 @@ def test_requirements_are_written_in_the_order_of_the_program() -> None:
 
 
 def test_a_file_that_is_not_utf8_is_refused_with_a_way_to_read_it(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
     decider = lg.Decider("a :- x = é.", "a")
     for name, data in (("x.csv", "x\né\n"), ("x.jsonl", '{"x": "é"}\n')):
-        (tmp_path / name).write_bytes(data.encode("latin-1"))
-        with pytest.raises(lg.errors.DataError, match=r"read as UTF-8.*0xe9.*encoding='latin-1'"):
-            list(decider.many(tmp_path / name))
+        for encoding, byte in (("latin-1", "0xe9"), ("utf-16", "0xff")):
+            (tmp_path / name).write_bytes(data.encode(encoding))
+            with pytest.raises(lg.errors.DataError, match=f"read as UTF-8.*{byte}") as caught:
+                list(decider.many(tmp_path / name))
+            call = re.search(r"many\((pandas.*)\)$", str(caught.value))
+            assert call is not None
+            table = eval(call[1], {"pandas": pandas})
+            assert decider.many(table).answers["a"].tolist() == [True]
+
+
+def test_cells_that_are_not_separated_by_commas_are_noticed(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("x;y\n1;2\n")
+    with pytest.raises(
+        DataError, match=r"has no column 'x'.*it has x;y; the cells of a row are sep"
+    ):
+        list(lg.Decider("a :- x > 0.", "a").many(tmp_path / "x.csv"))
+
+
+def test_the_place_of_an_error_in_jsonl_is_the_line_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text('{"x": 1}\n\n{"x":\n')
+    *_, error = lg.Decider("a :- x > 0.", "a").many(tmp_path / "x.jsonl", errors="keep")
+    assert str(error) == "line 3: not valid JSON: expecting value at column 6"
 
 
 def test_no_change_asks_for_a_text_below_the_empty_one() -> None:
