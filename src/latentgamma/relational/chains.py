@@ -130,7 +130,7 @@ def learn_composition(chains: Iterable[tuple[Sequence[str], str]]) -> Compositio
         if len(chain) == 2:
             votes.setdefault((chain[0], chain[1]), Counter())[answer] += 1
     entries = {pair: max(sorted(shown), key=shown.__getitem__) for pair, shown in votes.items()}
-    left = [example for example in examples if len(example[0]) > 2]
+    left = longer = [example for example in examples if len(example[0]) > 2]
     names = sorted({name for chain, answer in examples for name in (*chain, answer)})
     refused: set[tuple[tuple[str, str], str]] = set()
     for _ in range(_MOST_INFERRED):
@@ -139,19 +139,16 @@ def learn_composition(chains: Iterable[tuple[Sequence[str], str]]) -> Compositio
             ((-count, pair, name) for pair, counter in _inferred_votes(left, entries, names).items()
              if _is_clear(counter) for name, count in counter.most_common(1))
         )  # fmt: skip
-        # An entry that would give a chain a second answer is no entry.
-        fitting = (
-            (pair, name, -negative)
-            for negative, pair, name in ranked
-            if (pair, name) not in refused
-            and _keeps_answers({**entries, pair: name}, examples, refused, (pair, name))
-        )
-        chosen = next(fitting, None)
-        if chosen is None:
+        for negative, pair, name in ranked:
+            if (pair, name) in refused:
+                continue
+            more = {**entries, pair: name}
+            if all(_ends(chain, more) <= {answer} for chain, answer in longer):
+                entries, votes[pair] = more, Counter({name: -negative})
+                break
+            refused.add((pair, name))  # a chain would have a second answer
+        else:
             break
-        pair, name, count = chosen
-        entries[pair] = name
-        votes[pair] = Counter({name: count})
     unexplained = tuple(
         (chain, answer) for chain, answer in examples if _ends(chain, entries) != {answer}
     )
@@ -178,17 +175,20 @@ def _spans(
     """Return the relations that follow for each part of a chain, by start and end."""
     n = len(chain)
     found: dict[tuple[int, int], set[str]] = {(i, i + 1): {chain[i]} for i in range(n)}
-    for length in range(2, n + 1):
-        for start in range(n - length + 1):
-            end = start + length
-            found[start, end] = {
-                entries[one, other]
-                for middle in range(start + 1, end)
-                for one in found[start, middle]
-                for other in found[middle, end]
-                if (one, other) in entries
-            }
+    for start, end in _parts(n):
+        found[start, end] = {
+            entries[one, other]
+            for middle in range(start + 1, end)
+            for one in found[start, middle]
+            for other in found[middle, end]
+            if (one, other) in entries
+        }
     return found
+
+
+def _parts(length: int) -> list[tuple[int, int]]:
+    """Return the parts of a chain that have at least two relations, the shortest first."""
+    return [(i, i + n) for n in range(2, length + 1) for i in range(length - n + 1)]
 
 
 def _inferred_votes(
@@ -214,19 +214,6 @@ def _inferred_votes(
         for pair, name in fitting:
             votes.setdefault(pair, Counter())[name] += 1
     return votes
-
-
-def _keeps_answers(
-    entries: Mapping[tuple[str, str], str],
-    examples: Iterable[Example],
-    refused: set[tuple[tuple[str, str], str]],
-    entry: tuple[tuple[str, str], str],
-) -> bool:
-    """Return whether no chain gets a wrong answer; an entry with which one does is refused."""
-    if all(_ends(chain, entries) <= {answer} for chain, answer in examples if len(chain) > 2):
-        return True
-    refused.add(entry)
-    return False
 
 
 def _ends(chain: Sequence[str], entries: Mapping[tuple[str, str], str]) -> set[str]:
@@ -306,13 +293,12 @@ def _by_length(
     examples: Iterable[tuple[list[int], int]],
 ) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
     """Return chains and answers as arrays, one pair for each length."""
-    found: dict[int, list[tuple[list[int], int]]] = {}
+    found: dict[int, tuple[list[list[int]], list[int]]] = {}
     for chain, answer in examples:
-        found.setdefault(len(chain), []).append((chain, answer))
-    return [
-        (np.array([chain for chain, _ in part]), np.array([answer for _, answer in part]))
-        for part in found.values()
-    ]
+        chains, answers = found.setdefault(len(chain), ([], []))
+        chains.append(chain)
+        answers.append(answer)
+    return [(np.array(chains), np.array(answers)) for chains, answers in found.values()]
 
 
 def _sharpened(found: Floats, prior: Floats, temperature: float) -> Floats:
@@ -331,11 +317,6 @@ def _inside(chains: npt.NDArray[np.int64], table: Floats) -> dict[tuple[int, int
         pairs = sum(_pairs(spans, start, middle, end) for middle in range(start + 1, end))
         spans[start, end] = pairs @ flat / (end - start - 1)
     return spans
-
-
-def _parts(length: int) -> list[tuple[int, int]]:
-    """Return the parts of a chain that have at least two relations, the shortest first."""
-    return [(i, i + n) for n in range(2, length + 1) for i in range(length - n + 1)]
 
 
 def _pairs(spans: Mapping[tuple[int, int], Floats], start: int, middle: int, end: int) -> Floats:
