@@ -13,7 +13,7 @@ from latentgamma.datalog.grounding import GroundingWarning, ground
 from latentgamma.datalog.tables import cells_of
 from latentgamma.errors import ArgumentError
 from latentgamma.logic.closure import closure
-from latentgamma.relational.problem import read_problem
+from latentgamma.relational.problem import Language, Problem, read_facts, read_problem
 
 # ------------------------ Random backgrounds of the tasks: numbers, lists, families and graphs
 
@@ -345,12 +345,21 @@ def task(name: str, seed: int = 0, *, size: Size = "small") -> Task:
     raise ArgumentError(f"no instance of {name!r} needs each of its rules")
 
 
+def problem(
+    background: object, positive: object, negative: object = None, language: Language | None = None
+) -> Problem:
+    """Return the learning problem of facts and examples, in any form that `fit` takes."""
+    refused = None if negative is None else read_facts(negative, "negative")
+    facts, shown = read_facts(background, "background"), read_facts(positive, "positive")
+    return read_problem(facts, shown, refused, None, language=language)
+
+
 def _has_both(background: Background, positive: Sequence[Atom]) -> bool:
     """Return whether some tuples are positive and some are not."""
     if not positive:
         return False
-    problem = read_problem(background, positive, None, None)
-    return len(positive) < problem.tuples(problem.targets[0])
+    asked = problem(background, positive)
+    return len(positive) < asked.tuples(asked.targets[0])
 
 
 def derived(program: str, background: Background, target: str) -> list[Atom]:
@@ -368,15 +377,15 @@ def flip_labels(one: Task, share: float, seed: int = 0) -> tuple[list[Atom], lis
 
     Every tuple of the constants that the target's arguments can have is an example.
     """
-    problem = read_problem(one.background, one.positive, None, None)
-    target = problem.targets[0]
-    codes = problem.every_tuple(target)
+    asked = problem(one.background, one.positive)
+    target = asked.targets[0]
+    codes = asked.every_tuple(target)
     wrong = set(random.Random(seed).sample(range(len(codes)), round(share * len(codes))))
     true = set(target.positive.tolist())
     positive: list[Atom] = []
     negative: list[Atom] = []
     for number, code in enumerate(codes.tolist()):
-        atom = tuple(cells_of(problem.atom(target, code)))
+        atom = tuple(cells_of(asked.atom(target, code)))
         (positive if (code in true) != (number in wrong) else negative).append(atom)
     return positive, negative
 

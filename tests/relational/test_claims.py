@@ -11,10 +11,11 @@ from collections.abc import Iterator
 import pytest
 
 import latentgamma as lg
+import relational_tasks as tasks
 from latentgamma._checkpoint import compute_now
 from latentgamma.relational.budget import ROWS_OF_A_SECOND, Budget
 from latentgamma.relational.clauses import BodySearch, Clause, clause_bits
-from latentgamma.relational.problem import Problem, read_problem
+from latentgamma.relational.problem import Problem
 from latentgamma.relational.result import derived_atoms
 from latentgamma.relational.search import SearchOptions, _Search
 
@@ -44,7 +45,7 @@ class Enumeration:
                     self.positive |= bit
                 elif target.negative is None or code in target.negative:
                     self.negative |= bit
-        self._facts = [{tuple(row) for row in rows.tolist()} for rows in problem.rows]
+        self._facts = [{tuple(row) for row in r.rows.tolist()} for r in problem.background]
         allowed = [r for r in range(len(problem.names)) if recursive or r not in self._targets]
         shortest: dict[frozenset[tuple[int, int]], float] = {}
         for target in problem.targets:
@@ -231,7 +232,7 @@ class Clock:
 
 @pytest.mark.slow
 def test_what_the_last_bodies_before_the_time_limit_found_is_kept(monkeypatch) -> None:
-    problem = read_problem({"p": [("a", "b")], "q": [("a",)]}, [("t", "a")], [("t", "b")], None)
+    problem = tasks.problem({"p": [("a", "b")], "q": [("a",)]}, [("t", "a")], [("t", "b")])
     options = SearchOptions(recursive=False)
     search = _Search(problem, options, Budget(600), lambda *_: None, compute_now)
     original = BodySearch.next_level

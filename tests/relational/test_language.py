@@ -12,7 +12,7 @@ import latentgamma as lg
 import relational_tasks as tasks
 from latentgamma.relational import read_popper
 from latentgamma.relational.clauses import Clause, clause_bits
-from latentgamma.relational.problem import Language, read_problem
+from latentgamma.relational.problem import Language
 from latentgamma.relational.prolog import Prolog, PrologError, read_term, term_text
 
 pytest.importorskip("clingo")
@@ -491,7 +491,7 @@ def test_values_are_reached_from_the_inputs_of_an_example() -> None:
         directions={"drop": ("in", "in", "out"), "tail": ("in", "out"), "down": ("in", "out")},
     )
     facts = {"tail": lists, "down": [(k + 1, k) for k in range(9)]}
-    problem = read_problem(facts, positive, negative, None, language=language)
+    problem = tasks.problem(facts, positive, negative, language)
     (target,) = problem.targets
     atoms = {problem.atom(target, code) for code in problem.relevant(target)}
     calls = {

@@ -24,9 +24,9 @@ from latentgamma.relational.clauses import (
 )
 from latentgamma.relational.problem import (
     Relation,
+    atom_form,
     decode,
     encode,
-    read_problem,
 )
 from latentgamma.relational.result import derived_atoms
 from latentgamma.relational.search import Selection
@@ -101,7 +101,7 @@ def test_the_candidates_are_all_bodies_that_no_shorter_safe_one_contains(seed: i
     positive = sorted(derived_atoms(truth, background, ["t/2"]))
     if not positive:
         positive = [("t", str(p[0][0]), str(p[0][1]))]
-    problem = read_problem(background, positive, None, None)
+    problem = tasks.problem(background, positive)
     target = problem.targets[0]
     examples = Examples.of(problem, target, 1000, 0, unlabelled=True)
     search = BodySearch(problem, target, problem.relations, [0, 1], [target.relation], examples)
@@ -111,11 +111,11 @@ def test_the_candidates_are_all_bodies_that_no_shorter_safe_one_contains(seed: i
         assert complete
         found |= {clause.body for clause in clauses}
     true = {tuple(row[1:]) for row in positive}
-    names = list(problem.names)
+    forms = [atom_form(one.name, one.arity) for one in problem.relations]
 
     def heads(body: tuple) -> set[tuple[str, ...]]:
         clause = Clause(target.relation, 2, body)
-        return {a[1:] for a in derived_atoms(clause_text(clause, names), background, ["t/2"])}
+        return {a[1:] for a in derived_atoms(clause_text(clause, forms), background, ["t/2"])}
 
     literals = [(r, a) for r in (0, 1) for a in itertools.product(range(4), repeat=2)]
     safe = set()
@@ -172,8 +172,8 @@ def test_the_learned_program_is_the_shortest_of_all_sets_of_candidates() -> None
     background = {"p": [("a", "b"), ("b", "c"), ("c", "d")], "q": [("a",), ("c",)]}
     positive = [("t", "a"), ("t", "b"), ("t", "c")]
     result = lg.relational.fit(background, positive, max_body=2, max_variables=2)
-    problem = read_problem(background, positive, None, None)
-    names = list(problem.names)
+    problem = tasks.problem(background, positive)
+    forms = [atom_form(one.name, one.arity) for one in problem.relations]
     literals = [(0, a) for a in itertools.product(range(2), repeat=2)]
     literals += [(r, (v,)) for r in (1, 2) for v in range(2)]
     literals.remove((2, (0,)))
@@ -183,10 +183,10 @@ def test_the_learned_program_is_the_shortest_of_all_sets_of_candidates() -> None
             clauses += [Clause(2, 1, body)] if 0 in {v for _, a in body for v in a} else []
     wanted = set(positive)
     lengths = [
-        sum(clause_bits(clause, len(names)) for clause in chosen)
+        sum(clause_bits(clause, len(forms)) for clause in chosen)
         for size in (1, 2)
         for chosen in itertools.combinations(clauses, size)
-        if derived_atoms("\n".join(clause_text(c, names) for c in chosen), background, ["t/1"])
+        if derived_atoms("\n".join(clause_text(c, forms) for c in chosen), background, ["t/1"])
         == wanted
     ]
     assert result.bits == pytest.approx(min(lengths))
@@ -609,7 +609,7 @@ def test_a_tuple_without_a_label_does_not_refute_a_rule() -> None:
     result = lg.relational.fit(CHAIN, [("t", 0), ("t", 4)], [("t", n) for n in (3, 5, 6)])
     texts = [result.text, *(one.text for one in result.alternatives)]
     assert any("succ" in text and text.count("t(") > 2 for text in texts)
-    problem = read_problem(CHAIN, [("t", 0), ("t", 4)], [("t", 3)], None)
+    problem = tasks.problem(CHAIN, [("t", 0), ("t", 4)], [("t", 3)])
     succ, t = problem.names.index("succ"), problem.names.index("t")
     clause = Clause(t, 1, ((succ, (1, 2)), (succ, (2, 0)), (t, (1,))))
     found = instances(clause, 1.0, problem, problem.targets[0], problem.relations, [t], Budget(60))
@@ -617,7 +617,36 @@ def test_a_tuple_without_a_label_does_not_refute_a_rule() -> None:
 
 
 def test_instances_whose_head_is_in_their_body_are_left_out() -> None:
-    problem = read_problem({"p": [("a", "b"), ("c", "d")]}, [("t", "a")], None, None)
+    problem = tasks.problem({"p": [("a", "b"), ("c", "d")]}, [("t", "a")])
     clause = Clause(1, 1, ((0, (0, 1)), (0, (2, 1)), (1, (2,))))  # t(X) :- p(X,Y), p(Z,Y), t(Z).
     target = problem.targets[0]
     assert instances(clause, 1.0, problem, target, problem.relations, [1], Budget(60)) is None
+
+
+def test_names_and_constants_may_have_braces() -> None:
+    """They are not taken for the arguments of a literal."""
+    rows = [("a", "{0}"), ("b", "{0}"), ("c", "{x}"), ("d", "{x}")]
+    result = lg.relational.fit(
+        {"'is{0}'": rows}, [("t", "a"), ("t", "b")], [("t", "c"), ("t", "d")], constants=True
+    )
+    assert result.text == """t(X) :- 'is{0}'(X,"{0}")."""
+    assert result.predict({"'is{0}'": rows}) == {("t", "a"), ("t", "b")}
+    assert result.to_dict()["rules"][0]["support"] == 2
+
+
+def test_examples_may_come_from_iterators() -> None:
+    """They are read once, also where another search follows for an option that would help."""
+    positive, negative = ((("t", x) for x in part) for part in ("ab", "c"))
+    result = lg.relational.fit({"p": [("a",), ("c",)]}, positive, negative)
+    assert not result.found
+    assert "constants=True gives one that does" in result.reason
+
+
+@pytest.mark.parametrize("as_text", [False, True])
+def test_predicates_may_have_names_in_quotes(as_text: bool) -> None:
+    trains = [("a", "b"), ("b", "c")]
+    text = " ".join(f"'night train'({one},{other})." for one, other in trains)
+    facts = text if as_text else {"'night train'": trains}
+    result = lg.relational.fit(facts, ["'way back'(b,a).", "'way back'(c,b)."])
+    assert result.text == "'way back'(X,Y) :- 'night train'(Y,X)."
+    assert result.predict(facts) == {("'way back'", "b", "a"), ("'way back'", "c", "b")}

@@ -13,7 +13,7 @@ import gzip
 import io
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from latentgamma._text import shortened
@@ -44,8 +44,19 @@ def table_facts(tables: Mapping[str, Table] | None) -> Iterator[tuple[Signature,
     >>> list(table_facts({"edge": [("a", "b"), ("a", "New York")]}))
     [(('edge', 2), 'edge(a,b).\nedge(a,"New York").\n')]
     """
-    if tables is None:
-        return
+    for (name, arity), rows in table_rows({} if tables is None else tables, _clingo_cell):
+        start, end = (f"{name}(", ").\n") if arity else (name, ".\n")
+        yield (name, arity), "".join([f"{start}{','.join(cells)}{end}" for cells in rows])
+
+
+def table_rows(
+    tables: Mapping[str, Table], write: Callable[[str], str] = str
+) -> Iterator[tuple[Signature, list[tuple[str, ...]]]]:
+    """Yield the predicate of each table, and its rows as texts, which `write` may change.
+
+    Raises:
+        DataError: a table cannot be read, or its rows have several lengths.
+    """
     if not isinstance(tables, Mapping):
         raise DataError(
             f"facts are tables by predicate, such as {{'edge': 'edges.csv'}}, not {type(tables).__name__}"
@@ -60,7 +71,7 @@ def table_facts(tables: Mapping[str, Table] | None) -> Iterator[tuple[Signature,
         wanted = None if columns is None else [column.strip() for column in columns.split(",")]
         where, rows = _rows(key, table, wanted)
         expected = len(wanted) if wanted else None if arity is None else int(arity)
-        yield _as_text(name, expected, rows, where)
+        yield _as_texts(name, expected, rows, where, write)
 
 
 def constant(value: object) -> str:
@@ -88,13 +99,21 @@ def cells_of(atom: str) -> list[str]:
     return [decode_name(name), *(read_quoted(c, 0)[0] if c[0] == '"' else c for c in cells)]
 
 
-def _as_text(
-    name: str, expected: int | None, rows: Iterable[Sequence[Any]], where: str
-) -> tuple[Signature, str]:
-    written_name = encode_predicate(name)
+def _clingo_cell(text: str) -> str:
+    """Return a cell as clingo reads it."""
+    cell = constant(text)
+    return cell if cell.isascii() or cell.startswith('"') else encode_name(cell)
+
+
+def _as_texts(
+    name: str,
+    arity: int | None,
+    rows: Iterable[Sequence[Any]],
+    where: str,
+    write: Callable[[str], str],
+) -> tuple[Signature, list[tuple[str, ...]]]:
     written: dict[Any, str] = {}
-    lines: list[str] = []
-    arity = expected
+    found: list[tuple[str, ...]] = []
     for number, row in enumerate(rows, 1):
         if isinstance(row, str) or not isinstance(row, Sequence):
             row = [row]  # a table of one column
@@ -116,15 +135,13 @@ def _as_text(
                         f"{where}: row {number} holds {value!r} ({type(value).__name__}); a value is "
                         "a string or a number"
                     )
-                cell = constant(value)
-                if not cell.isascii() and not cell.startswith('"'):
-                    cell = encode_name(cell)
+                cell = write(str(value))
                 if "\0" in cell:
                     raise DataError(f"{where}: row {number} holds a NUL character")
                 written[type(value), value] = cell
             cells.append(cell)
-        lines.append(f"{written_name}({','.join(cells)}).\n" if cells else f"{written_name}.\n")
-    return (written_name, arity or 0), "".join(lines)
+        found.append(tuple(cells))
+    return (encode_predicate(name), arity or 0), found
 
 
 def _rows(key: str, table: Table, columns: list[str] | None) -> tuple[str, Iterable[Sequence[Any]]]:

@@ -129,27 +129,25 @@ def clause_bits(clause: Clause, predicates: int) -> float:
     return 1.0 + sum(predicate + len(literal) * variables for _, literal in clause.body)
 
 
-def clause_text(clause: Clause, names: Sequence[str], inputs: Sequence[Sequence[bool]] = ()) -> str:
+def clause_text(clause: Clause, forms: Sequence[str], inputs: Sequence[Sequence[bool]] = ()) -> str:
     """Return the clause as Datalog; variables get letters in the order in which they occur.
 
-    `inputs` are those of each predicate: literals follow the ones that give their inputs a value.
+    `forms` are those of the predicates (see `atom_form`), and `inputs` what is an input of each:
+    literals follow the ones that give their inputs a value.
 
-    >>> clause_text(Clause(0, 2, ((1, (0, 2)), (1, (2, 1)))), ["grandparent", "parent"])
-    'grandparent(X,Y) :- parent(X,Z), parent(Z,Y).'
+    >>> clause_text(Clause(0, 2, ((1, (0, 2)), (1, (2, 1)))), ["uncle({0},{1})", "brother({0},{1})"])
+    'uncle(X,Y) :- brother(X,Z), brother(Z,Y).'
     """
-    last = {number for number, name in enumerate(names) if _is_test(name)}
+    last = {number for number, form in enumerate(forms) if " " in form}  # tests, and `not`
     ordered = readable_order(clause, last, inputs)
     letters: dict[int, str] = {}
     for variable in [*range(clause.arity), *(v for _, literal in clause.body for v in literal)]:
         letters.setdefault(variable, _letter(len(letters)))
-    head = _atom(names[clause.head], range(clause.arity), letters)
-    body = ", ".join(_atom(names[p], literal, letters) for p, literal in ordered)
-    return f"{head} :- {body}." if body else f"{head}."
-
-
-def _is_test(name: str) -> bool:
-    """Return whether a predicate is written as a comparison or with `not`."""
-    return " " in name
+    head, *body = (
+        forms[number].format(*(letters[v] for v in arguments))
+        for number, arguments in [(clause.head, range(clause.arity)), *ordered]
+    )
+    return f"{head} :- {', '.join(body)}." if body else f"{head}."
 
 
 def readable_order(
@@ -187,13 +185,6 @@ def readable_order(
 
 def _letter(number: int) -> str:
     return "XYZUVWABCDEFGHIJKLMNOPQRST"[number] if number < 26 else f"X{number}"
-
-
-def _atom(name: str, arguments: Iterable[int], letters: dict[int, str]) -> str:
-    written = [letters[v] for v in arguments]
-    if "{" in name:
-        return name.format(*written)
-    return f"{name}({','.join(written)})" if written else name
 
 
 # ---- Candidate clauses: bodies that cover no negative example, and some other tuple
@@ -310,10 +301,11 @@ class BodySearch:
         self._tables: OrderedDict[Body, Bindings | None] = OrderedDict()
         self._seen: set[Body] = set()
         self._world = problem.world
-        inputs = problem.inputs[target.relation]
         #: Whether the head has inputs, from which rules compute the other arguments.
-        self.directed = any(inputs)
-        self._known = {place for place, given in enumerate(inputs) if given or not any(inputs)}
+        self.directed = any(target.inputs)
+        self._known = {
+            place for place, given in enumerate(target.inputs) if given or not self.directed
+        }
         #: The relations that are computed.
         self.tests = frozenset(
             n for n, relation in enumerate(relations) if relation.test is not None
@@ -501,11 +493,11 @@ class BodySearch:
             if is_input:
                 old = [v for v in old if v in known]
             options.append(old if is_input or kind == self._world else [*old, -1])
-        symmetric = relation.test is not None and relation.name == "{0} != {1}"
+        symmetric = relation.test is not None and relation.form == "{0} != {1}"
         for choice in arguments(options, len(types), variables):
             if symmetric and choice[0] >= choice[1]:
                 continue
-            if relation.test is None or choice[:1] != choice[1:] or " {1}" not in relation.name:
+            if relation.test is None or choice[:1] != choice[1:] or " {1}" not in relation.form:
                 yield choice
 
     def variable_types(self, body: Body) -> list[int]:

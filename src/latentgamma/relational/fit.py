@@ -33,6 +33,7 @@ from latentgamma.relational.problem import (
     COMPARISONS,
     FACT,
     POSSIBLE,
+    Facts,
     Language,
     Problem,
     Relation,
@@ -178,32 +179,27 @@ def fit(
         background, positive, negative = files.background, files.positive, files.negative
         definitions, unused = files.options["definitions"], files.unused
 
-    def read(
-        language: Language, *, apart: bool = True, facts: Mapping[str, Any] | None = None
-    ) -> Problem:
+    facts, shown = read_facts(background, "background"), read_facts(positive, "positive")
+    refused = None if negative is None else read_facts(negative, "negative")
+
+    def read(language: Language, *, apart: bool = True, known: Facts = facts) -> Problem:
         return read_problem(
-            background if facts is None else facts,
-            positive,
-            negative,
-            target,
-            noise=bool(noise),
-            language=language,
-            apart=apart,
+            known, shown, refused, target, noise=bool(noise), language=language, apart=apart
         )
 
     def run_rules(phase: Budget) -> tuple[Problem, Found] | None:
         """Return recursive rules that were found by running them, with the facts that they use."""
-        if definitions is None or not recursive or negative is None or not directions:
+        if definitions is None or not recursive or refused is None or not directions:
             return None
-        examples = (_rows(positive, "positive"), _rows(negative, "negative"))
+        examples = (_atoms(shown), _atoms(refused))
         limits = (max_body, max_variables, max_clauses or _RULES_THAT_RUN)
         made = find_recursive_rules(definitions, examples, types, directions, limits, phase)
         if made is None:
             return None
-        facts = read_facts(background, "background")
+        known = dict(facts)
         for name, rows in made.facts.items():
-            facts[name] = list(dict.fromkeys([*facts.get(name, []), *rows]))
-        more = read(language, facts={f"{name}/{arity}": r for (name, arity), r in facts.items()})
+            known[name] = list(dict.fromkeys([*facts.get(name, []), *rows]))
+        more = read(language, known=known)
         found = _candidates_that_run(more, made, phase)
         return None if found is None else (more, found)
 
@@ -320,8 +316,8 @@ def _clean(
     return problem, other, Kind.CLEAN
 
 
-def _rows(examples: Any, what: str) -> list[tuple[str, ...]]:
-    return [(name, *row) for (name, _), rows in read_facts(examples, what).items() for row in rows]
+def _atoms(facts: Facts) -> list[tuple[str, ...]]:
+    return [(name, *row) for (name, _), rows in facts.items() for row in rows]
 
 
 def _candidates_that_run(problem: Problem, made: Functions, budget: Budget) -> Found | None:
@@ -333,8 +329,9 @@ def _candidates_that_run(problem: Problem, made: Functions, budget: Budget) -> F
     known = np.isin(encode(list(rows.T), n, len(rows)), target.positive)
     truth = np.where(known, FACT, POSSIBLE).astype(np.uint8)
     relations = list(problem.relations)
-    inputs = problem.inputs[target.relation]
-    relations[target.relation] = Relation(target.name, rows, n, target.types, truth, inputs=inputs)
+    relations[target.relation] = Relation(
+        target.name, rows, n, target.types, truth, inputs=target.inputs
+    )
     by_name = {(one.name, one.arity): number for number, one in enumerate(relations)}
     candidates = []
     for rule in made.rules:
@@ -391,7 +388,7 @@ def _helpful_option(
         if phase.over:
             return None
         changed = problem if other is language else read(other)
-        if len(changed.names) == len(problem.names) and limits is options:
+        if len(changed.background) == len(problem.background) and limits is options:
             continue  # the option adds nothing here
         short = replace(limits, alternatives=0, max_body=min(4, limits.max_body))
         found = search(changed, short, phase, lambda *_: None)

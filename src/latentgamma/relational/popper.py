@@ -19,14 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from latentgamma._text import listing, quantity
-from latentgamma.datalog.grounding import ground
-from latentgamma.datalog.tables import cells_of, constant
+from latentgamma.datalog.tables import constant
 from latentgamma.errors import DataError, LatentGammaError
-from latentgamma.logic.closure import closure
 from latentgamma.program.files import read_text
 from latentgamma.relational.budget import Budget
 from latentgamma.relational.functions import Declared, Functions, FunctionSearch
-from latentgamma.relational.problem import Facts, read_facts
+from latentgamma.relational.problem import Facts, by_signature, derived_facts, read_facts
 from latentgamma.relational.prolog import (
     Compound,
     Prolog,
@@ -87,7 +85,6 @@ class PopperFiles:
 
 @dataclass
 class _Bias(Declared):
-    heads: list[Signature] = field(default_factory=list)
     bodies: set[Signature] = field(default_factory=set)
     constants: set[str] = field(default_factory=set)
 
@@ -154,7 +151,7 @@ def read_prolog(
             facts = read_facts(source, "examples")
             rows += [(name, *row) for (name, _), group in facts.items() for row in group]
         found.negative = None if negative is None else rows
-    declared = _declared(types, directions)
+    declared = Declared(by_signature(types, "types"), by_signature(directions, "directions"))
     is_path = not isinstance(background, str) or os.path.isfile(background)
     text = read_text(background) if is_path else str(background)
     examples = [_as_atom(row) for row in [*found.positive, *(found.negative or [])]]
@@ -163,16 +160,6 @@ def read_prolog(
     facts = evaluate(clauses, examples, None, declared, ground_lists, found.unused, seconds)
     found.background = {f"{name}/{arity}": rows for (name, arity), rows in facts.items()}
     found.options["definitions"] = text
-    return found
-
-
-def _declared(
-    types: Mapping[str, Sequence[str]] | None, directions: Mapping[str, Sequence[str]] | None
-) -> Declared:
-    found = Declared()
-    for kept, given in ((found.types, types), (found.directions, directions)):
-        for name, values in (given or {}).items():
-            kept[name.partition("/")[0].strip(), len(values)] = tuple(values)
     return found
 
 
@@ -194,7 +181,7 @@ def find_recursive_rules(
         limits: of literals in a body, variables in a rule, and rules.
         budget: the work.
     """
-    declared = _declared(types, directions)
+    declared = Declared(by_signature(types, "types"), by_signature(directions, "directions"))
     names = {(row[0], len(row) - 1) for rows in examples for row in rows}
     if len(names) != 1 or not names <= set(declared.directions):
         return None
@@ -352,8 +339,8 @@ def _read_bias(path: Path, found: PopperFiles) -> _Bias:
     """Add the limits to the options, and return the predicates with their types."""
     bias = _Bias()
     unknown: list[str] = []
-    constants: list[tuple[str, str]] = []
-    by_name: dict[str, dict[str, list[tuple[str, ...]]]] = {"type": {}, "direction": {}}
+    heads: list[Signature] = []
+    declared = {"type": bias.types, "direction": bias.directions}
     options = found.options
     options["recursive"] = False  # unless the file allows it
     for text in _texts(read_text(path)):
@@ -372,15 +359,18 @@ def _read_bias(path: Path, found: PopperFiles) -> _Bias:
             if name in {"body_pred", "type"} and signature(body[0]) == ("constant", 2):
                 continue  # constants are predicates: see below
             unknown.append(name)
-        elif name in {"head_pred", "body_pred"} and arity == 2:
-            if name == "head_pred":
-                bias.heads.append((term_text(args[0]), _number(args[1], path, text)))
-            else:
-                bias.bodies.add((term_text(args[0]), _number(args[1], path, text)))
-        elif name in by_name and arity == 2:
-            by_name[name].setdefault(term_text(args[0]), []).append(_parts(args[1]))
+        elif name == "head_pred" and arity == 2:
+            heads.append((term_text(args[0]), _number(args[1], path, text)))
+        elif name == "body_pred" and arity == 2:
+            bias.bodies.add((term_text(args[0]), _number(args[1], path, text)))
+        elif name in declared and arity == 2:
+            parts = _parts(args[1])
+            declared[name][term_text(args[0]), len(parts)] = parts
         elif name == "constant" and arity == 2:
-            constants.append((term_text(args[0]), term_text(args[1])))
+            constant_name = term_text(args[0])
+            bias.bodies.add((constant_name, 1))
+            bias.constants.add(constant_name)
+            bias.types[constant_name, 1] = (term_text(args[1]),)
         elif name in {"max_vars", "max_body", "max_clauses", "max_rules"} and arity == 1:
             called = {"max_vars": "max_variables", "max_body": "max_body"}
             options[called.get(name, "max_clauses")] = _number(args[0], path, text)
@@ -390,20 +380,11 @@ def _read_bias(path: Path, found: PopperFiles) -> _Bias:
             options.update(invent=1, recursive=True)
         elif name not in _IGNORED_SETTINGS:
             unknown.append(name)
-    for name, kind in constants:
-        bias.bodies.add((name, 1))
-        bias.constants.add(name)
-        by_name["type"].setdefault(name, []).append((kind,))
-    for declared, kept in (("type", bias.types), ("direction", bias.directions)):
-        for name, rows in by_name[declared].items():
-            for row in rows:
-                kept[name, len(row)] = row
-    if bias.heads:
-        options["target"] = [f"{name}/{arity}" for name, arity in dict.fromkeys(bias.heads)]
-    if bias.types:
-        options["types"] = {f"{n}/{a}": kinds for (n, a), kinds in bias.types.items()}
-    if bias.directions:
-        options["directions"] = {f"{n}/{a}": ways for (n, a), ways in bias.directions.items()}
+    if heads:
+        options["target"] = [f"{name}/{arity}" for name, arity in dict.fromkeys(heads)]
+    for option, given in (("types", bias.types), ("directions", bias.directions)):
+        if given:
+            options[option] = {f"{name}/{arity}": values for (name, arity), values in given.items()}
     if unknown:
         names = listing(sorted(set(unknown)), 6)
         found.unused.append(f"bias.pl: settings that have no meaning here: {names}")
@@ -507,12 +488,8 @@ def _datalog(clause: Term) -> tuple[str, set[Signature]] | None:
 
     def atom(term: Term) -> str:
         name, arity = signature(term)
-        if not re.fullmatch(r"[a-z]\w*", name, re.ASCII) or name in {
-            "true",
-            "fail",
-            "false",
-            "not",
-        }:
+        plain = re.fullmatch(r"[a-z]\w*", name, re.ASCII)
+        if not plain or name in {"true", "fail", "false", "not"}:
             raise PrologError("not a predicate of the file")
         inside = [text(arg) for arg in term.args] if arity else []  # type: ignore[union-attr]
         return f"{name}({','.join(inside)})" if inside else name
@@ -545,17 +522,10 @@ def _with_rules(tables: Facts, rules: Sequence[str], unused: list[str]) -> Facts
     """Return the tables with what the rules derive from them."""
     given = {f"{name}/{arity}": rows for (name, arity), rows in tables.items()}
     try:
-        program = ground("\n".join(rules), facts=given)
-        atoms = closure(program, []).atoms
+        return {name: [] for name in tables} | derived_facts("\n".join(rules), given)
     except LatentGammaError as error:
         unused.append(f"bk.pl: {quantity(len(rules), 'rule')} that cannot be evaluated: {error}")
         return tables
-    found: Facts = {name: [] for name in tables}
-    for atom in program.atoms:
-        if atom in atoms:
-            name, *cells = cells_of(atom)
-            found.setdefault((name, len(cells)), []).append(tuple(cells))
-    return found
 
 
 #: Calls of background predicates, terms of one type and the seconds that an evaluation may take.

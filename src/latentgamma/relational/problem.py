@@ -8,7 +8,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
@@ -18,9 +18,10 @@ import numpy.typing as npt
 from latentgamma._text import listing, quantity
 from latentgamma.datalog.clingo_names import decode_text
 from latentgamma.datalog.grounding import ground
-from latentgamma.datalog.tables import cells_of, constant, table_facts
+from latentgamma.datalog.tables import cells_of, constant, table_rows
 from latentgamma.errors import DataError
 from latentgamma.logic.closure import closure
+from latentgamma.program.names import quote_functor
 
 # ---- Relations as integer arrays, with the indexes that joins need
 
@@ -68,7 +69,8 @@ class Relation:
     """A predicate with its distinct rows; by default each is a fact, and no argument is an input.
 
     `constants` is their number, `bits` the cost of a definition that is learned as well. In place of
-    rows, `test` computes the truth from the values of all arguments.
+    rows, `test` computes the truth from the values of all arguments. A relation without a name, such as
+    a comparison, has a `form`; see `atom_form`.
     """
 
     def __init__(
@@ -81,8 +83,10 @@ class Relation:
         bits: float = 0.0,
         inputs: Sequence[bool] | None = None,
         test: Test | None = None,
+        form: str = "",
     ) -> None:
         self.name = name
+        self.form = form
         self.rows = rows
         self.arity = len(types)
         self.constants = constants
@@ -132,6 +136,21 @@ class Relation:
         return Index(distinct, starts, counts, values, truth, best, direct)
 
 
+def atom_form(name: str, arity: int) -> str:
+    """Return how rules write an atom, as a format of its arguments.
+
+    >>> atom_form("edge", 2)
+    'edge({0},{1})'
+    """
+    inside = ",".join(f"{{{place}}}" for place in range(arity))
+    return f"{_literally(name)}({inside})" if inside else _literally(name)
+
+
+def _literally(text: str) -> str:
+    """Return a text as it stands in a format."""
+    return text.replace("{", "{{").replace("}", "}}")
+
+
 def encode(columns: Sequence[Ints], constants: int, rows: int) -> Ints:
     """Return one number for the values in each row of some columns."""
     if not len(columns):
@@ -150,6 +169,12 @@ def decode(codes: Ints, constants: int, arity: int) -> Ints:
     for place in range(arity - 1, -1, -1):
         rest, rows[:, place] = np.divmod(rest, max(1, constants))
     return rows
+
+
+def combinations(choices: Iterable[Sequence[int] | Ints], constants: int) -> Ints:
+    """Return the codes of the tuples with one of these values for each argument."""
+    grid = np.meshgrid(*choices, indexing="ij")
+    return encode([values.ravel() for values in grid], constants, grid[0].size)
 
 
 @dataclass(frozen=True)
@@ -251,11 +276,18 @@ class Target:
     # is negative
     negative: Ints | None
     given: Ints  # the codes of its facts in the background, sorted
+    inputs: tuple[bool, ...]  # which arguments need a value first
 
     @property
     def arity(self) -> int:
         """The number of arguments."""
         return len(self.types)
+
+    @property
+    def known(self) -> Ints:
+        """The codes of the tuples that are listed."""
+        parts = (self.positive, self.negative, self.given)
+        return np.concatenate([codes for codes in parts if codes is not None])
 
 
 @dataclass(frozen=True)
@@ -263,42 +295,51 @@ class Problem:
     """Background facts and examples."""
 
     constants: tuple[str, ...]  # the constants, as cells of a table
-    names: tuple[str, ...]  # the predicates, background first, then the targets
-    rows: tuple[Ints, ...]  # the rows of each predicate: background facts, and none for a target
-    types: tuple[tuple[int, ...], ...]  # the types of the arguments of each predicate
-    targets: tuple[Target, ...]  # what to learn
+    # the predicates that are not learned; those without a name are written in another way: with a
+    # constant, `not`, or a comparison
+    background: tuple[Relation, ...]
+    targets: tuple[Target, ...]  # what to learn, numbered after the background
     notes: tuple[str, ...]  # what was assumed about the examples
-    inputs: tuple[tuple[bool, ...], ...]  # which arguments of each predicate need a value first
-    # predicates that are computed, by number
-    tests: Mapping[int, Test] = field(default_factory=dict)
-    # predicates that rules write in another way: with a constant, `not`, or a comparison
-    special: frozenset[int] = frozenset()
     # the type whose constants are separate worlds, which rules do not join; or None
     world: int | None = None
     apart: bool = False  # whether numbers of examples were kept from other numbers
 
+    @property
+    def predicates(self) -> tuple[Relation | Target, ...]:
+        """The predicates, by number."""
+        return (*self.background, *self.targets)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the predicates."""
+        return tuple(one.name for one in self.predicates)
+
+    @property
+    def types(self) -> tuple[tuple[int, ...], ...]:
+        """The types of the arguments of each predicate."""
+        return tuple(one.types for one in self.predicates)
+
+    @property
+    def special(self) -> frozenset[int]:
+        """The numbers of the predicates without a name."""
+        return frozenset(n for n, relation in enumerate(self.background) if not relation.name)
+
     @cached_property
     def domains(self) -> dict[int, Ints]:
         """The constants of each type."""
+        tables = [(relation.rows, relation.types) for relation in self.background]
+        for target in self.targets:
+            rows = decode(target.known, len(self.constants), target.arity)
+            tables.append((rows, target.types))
         found: dict[int, list[Ints]] = {}
-        for rows, types in zip(self.rows, self.types, strict=True):
+        for rows, types in tables:
             for place, kind in enumerate(types):
                 found.setdefault(kind, []).append(rows[:, place])
-        for target in self.targets:
-            for codes in (target.positive, target.negative, target.given):
-                if codes is None:
-                    continue
-                rows = decode(codes, len(self.constants), target.arity)
-                for place, kind in enumerate(target.types):
-                    found.setdefault(kind, []).append(rows[:, place])
         return {kind: np.unique(np.concatenate(parts)) for kind, parts in found.items()}
 
     def tuples(self, target: Target) -> int:
         """Return the number of tuples whose arguments have the target's types."""
-        size = 1
-        for kind in target.types:
-            size *= len(self.domains[kind])
-        return size
+        return math.prod(len(self.domains[kind]) for kind in target.types)
 
     @property
     def labelled(self) -> bool:
@@ -325,10 +366,7 @@ class Problem:
 
     def every_tuple(self, target: Target) -> Ints:
         """Return the codes of all tuples whose arguments have the target's types."""
-        grids = np.meshgrid(*(self.domains[kind] for kind in target.types), indexing="ij")
-        columns = [grid.ravel() for grid in grids]
-        rows = 1 if not columns else len(columns[0])
-        return encode(columns, len(self.constants), rows)
+        return combinations([self.domains[kind] for kind in target.types], len(self.constants))
 
     def unlabelled(self, target: Target) -> Ints:
         """Return the codes of the tuples without a label that rules may use; none if there are too
@@ -337,12 +375,11 @@ class Problem:
         if target.negative is None:
             return target.positive[:0]
         possible = self.relevant(target)
-        if possible is None and self.tuples(target) > _MOST_POSSIBLE:
-            return target.positive[:0]
         if possible is None:
+            if self.tuples(target) > _MOST_POSSIBLE:
+                return target.positive[:0]
             possible = self.every_tuple(target)
-        known = np.concatenate([target.positive, target.negative, target.given])
-        return np.setdiff1d(possible, known)
+        return np.setdiff1d(possible, target.known)
 
     def relevant(self, target: Target) -> Ints | None:
         """Return the codes of the tuples whose values are reached from an example; None for all.
@@ -354,20 +391,21 @@ class Problem:
 
     @cached_property
     def _relevant(self) -> dict[int, Ints]:
-        if not any(map(any, self.inputs)) or any(t.negative is None for t in self.targets):
+        directed = any(any(one.inputs) for one in self.predicates)
+        if not directed or any(target.negative is None for target in self.targets):
             return {}
         n = len(self.constants)
         facts: list[tuple[set[int], set[int]]] = []
         of_input: dict[int, list[int]] = {}
         always: set[int] = set()
-        for number, (rows, inputs) in enumerate(zip(self.rows, self.inputs, strict=True)):
-            if number in self.special:
+        for relation in self.background:
+            if not relation.name:
                 continue
-            given = np.array(inputs, bool)
+            given = np.array(relation.inputs, bool)
             if not given.any():
-                always.update(rows.ravel().tolist())
+                always.update(relation.rows.ravel().tolist())
                 continue
-            for row in rows:
+            for row in relation.rows:
                 for value in set(row[given].tolist()):
                     of_input.setdefault(value, []).append(len(facts))
                 facts.append((set(row[given].tolist()), set(row[~given].tolist())))
@@ -377,10 +415,8 @@ class Problem:
             if self.tuples(target) <= _FEW_POSSIBLE:
                 continue
             codes: list[Ints] = []
-            assert target.negative is not None
-            labelled = np.concatenate([target.positive, target.negative, target.given])
-            start = [place for place, given in enumerate(self.inputs[target.relation]) if given]
-            for row in decode(labelled, n, target.arity)[:, start or slice(None)].tolist():
+            start = [place for place, given in enumerate(target.inputs) if given]
+            for row in decode(target.known, n, target.arity)[:, start or slice(None)].tolist():
                 reached = {*row, *always}
                 waiting = list(reached)
                 while waiting:
@@ -390,36 +426,24 @@ class Problem:
                             waiting += gives - reached
                             reached |= gives
                 choices = [sorted(reached & members[kind]) for kind in target.types]
-                grid = np.meshgrid(*choices, indexing="ij")
-                codes.append(encode([one.ravel() for one in grid], n, grid[0].size))
+                codes.append(combinations(choices, n))
                 if sum(map(len, codes)) > _MOST_POSSIBLE:
                     break
             else:
-                found[target.relation] = np.unique(np.concatenate([*codes, labelled]))
+                found[target.relation] = np.unique(np.concatenate([*codes, target.known]))
         return found
 
     @cached_property
     def relations(self) -> tuple[Relation, ...]:
         """The background and the targets; a target's rows are the labels."""
         n = len(self.constants)
-        found = []
-        targets = {target.relation: target for target in self.targets}
-        for number, (name, rows, types) in enumerate(
-            zip(self.names, self.rows, self.types, strict=True)
-        ):
-            if number not in targets:
-                test = self.tests.get(number)
-                inputs = self.inputs[number]
-                found.append(Relation(name, rows, n, types, inputs=inputs, test=test))
-                continue
-            target = targets[number]
+        found = list(self.background)
+        for target in self.targets:
             codes = np.union1d(target.positive, target.given)
             possible = self.unlabelled(target)
-            truth = np.concatenate(
-                [np.full(len(codes), FACT, np.uint8), np.full(len(possible), POSSIBLE, np.uint8)]
-            )
+            truth = np.repeat(np.array([FACT, POSSIBLE], np.uint8), [len(codes), len(possible)])
             rows = decode(np.concatenate([codes, possible]), n, target.arity)
-            found.append(Relation(name, rows, n, types, truth, inputs=self.inputs[number]))
+            found.append(Relation(target.name, rows, n, target.types, truth, inputs=target.inputs))
         return tuple(found)
 
     def atom(self, target: Target, code: int) -> str:
@@ -431,11 +455,12 @@ class Problem:
     @property
     def digest(self) -> str:
         """A short text that differs for other facts or examples."""
-        parts = (self.constants, self.names, self.types, self.inputs, self.world)
-        found = hashlib.sha256(repr(parts).encode())
-        arrays = list(self.rows)
+        predicates = [(one.name, one.types, one.inputs) for one in self.predicates]
+        forms = [one.form for one in self.background]
+        found = hashlib.sha256(repr((self.constants, predicates, forms, self.world)).encode())
+        arrays = [relation.rows for relation in self.background]
         for target in self.targets:
-            found.update(repr((target.name, target.negative is None)).encode())
+            found.update(repr(target.negative is None).encode())
             arrays += [target.positive, target.given]
             arrays += [] if target.negative is None else [target.negative]
         for array in arrays:
@@ -445,21 +470,13 @@ class Problem:
 
     def tables(self) -> dict[str, list[tuple[str, ...]]]:
         """Return the background facts as tables for `lg.datalog.ground`."""
-        tables = {}
-        names = np.array(self.constants, dtype=object)
-        targets = {target.relation: target for target in self.targets}
-        for number, (name, rows) in enumerate(zip(self.names, self.rows, strict=True)):
-            if number in self.special:
-                continue
-            if number in targets:
-                target = targets[number]
+        tables = {f"{one.name}/{one.arity}": one.rows for one in self.background if one.name}
+        for target in self.targets:
+            if len(target.given):
                 rows = decode(target.given, len(self.constants), target.arity)
-                if not len(rows):
-                    continue
-            arity = rows.shape[1]
-            cells = names[rows] if len(rows) else np.empty((0, arity), object)
-            tables[f"{name}/{arity}"] = [tuple(row) for row in cells.tolist()]
-        return tables
+                tables[f"{target.name}/{target.arity}"] = rows
+        cells = np.array(self.constants, dtype=object)
+        return {key: [tuple(row) for row in cells[rows].tolist()] for key, rows in tables.items()}
 
 
 @dataclass(frozen=True)
@@ -490,29 +507,25 @@ class Language:
 
 
 def read_problem(
-    background: Any,
-    positive: Any,
-    negative: Any,
+    facts: Facts,
+    shown: Facts,
+    refused: Facts | None,
     target: Any,
     *,
     noise: bool = False,
     language: Language | None = None,
     apart: bool = True,
 ) -> Problem:
-    """Return the problem that these arguments describe.
+    """Return the problem of background facts, positive and negative examples.
 
     Without negative examples everything else is false. `apart` keeps the numbers of examples from other
     numbers, if no types are declared; see `_example_numbers`.
 
     Raises:
-        DataError: they cannot be read, or contradict each other.
+        DataError: they cannot be used, or contradict each other.
     """
     language = language or Language()
-    facts = read_facts(background, "background")
-    wanted = _target_names(target)
-    shown = read_facts(positive, "positive")
-    refused = None if negative is None else read_facts(negative, "negative")
-    signatures = _targets(wanted, shown, refused)
+    signatures = _targets(_target_names(target), shown, refused)
     notes = []
     if refused is None:
         notes.append(
@@ -525,6 +538,7 @@ def read_problem(
         if not arity:
             raise DataError(f"{name!r} has no arguments; a rule with variables needs at least one")
     ordered = [s for s in facts if s not in signatures] + signatures
+    first_target = len(ordered) - len(signatures)
     number: dict[str, int] = {}
     for group in (facts, shown, refused or {}):
         for rows in group.values():
@@ -538,24 +552,19 @@ def read_problem(
         if n**arity >= 2**62:
             raise DataError(f"{name}/{arity} has too many arguments for {n:,} constants")
 
-    def array(group: Facts, signature: tuple[str, int]) -> Ints:
+    def codes(group: Facts, signature: tuple[str, int]) -> Ints:
         rows = [[number[cell] for cell in row] for row in group.get(signature, [])]
         found = np.array(rows, np.int64).reshape(len(rows), signature[1])
-        codes = np.unique(encode(list(found.T), n, len(rows)))
-        return decode(codes, n, signature[1])
+        return np.unique(encode(list(found.T), n, len(rows)))
 
-    def codes(group: Facts, signature: tuple[str, int]) -> Ints:
-        found = array(group, signature)
-        return np.unique(encode(list(found.T), n, len(found)))
+    def table(signature: tuple[str, int], *groups: Facts) -> Ints:
+        return np.concatenate([decode(codes(g, signature), n, signature[1]) for g in groups])
 
-    used = [
-        np.concatenate([array(g, s) for g in (facts, shown, refused or {})])
-        if s in signatures
-        else array(facts, s)
-        for s in ordered
-    ]
-    declared = _by_signature(language.types, ordered, "types")
-    first_target = len(ordered) - len(signatures)
+    used = [table(s, facts) for s in ordered[:first_target]]
+    used += [table(s, facts, shown, refused or {}) for s in signatures]
+    declared = by_signature(language.types, "types", ordered)
+    directions = by_signature(language.directions, "directions", ordered)
+    inputs = [tuple(way != "out" for way in directions.get(s, ("out",) * s[1])) for s in ordered]
     ids: set[tuple[int, int]] = set()
     if apart and not declared and language.world is not False:
         ids = _example_numbers(used, first_target, tuple(number))
@@ -565,19 +574,9 @@ def read_problem(
             "the numbers of examples are not compared with other numbers (types= says which "
             "arguments are alike)"
         )
-    inputs = [
-        tuple(way != "out" for way in ways) if (ways := directions.get(s)) else (False,) * s[1]
-        for directions in [_by_signature(language.directions, ordered, "directions")]
-        for s in ordered
-    ]
-    tables = [array({}, s) if s in signatures else array(facts, s) for s in ordered]
     world = _world(language.world, types, type_names, first_target, notes)
-    special = _special(
-        language, [name for name, _ in ordered], tables, types, used, tuple(number), first_target
-    )
     targets = []
-    for place, signature in enumerate(signatures):
-        at = first_target + place
+    for at, signature in enumerate(signatures, first_target):
         true = codes(shown, signature)
         false = None if refused is None else codes(refused, signature)
         given = codes(facts, signature)
@@ -598,26 +597,29 @@ def read_problem(
                 f"there are no positive examples of {signature[0]!r}; a rule needs at least one"
             )
         true = np.setdiff1d(true, given)
-        targets.append(Target(signature[0], at + len(special), types[at], true, false, given))
-    parts = [*tables[:first_target], *(one.rows for one in special), *tables[first_target:]]
-    names = [name for name, _ in ordered]
-    return Problem(
+        targets.append(Target(signature[0], at, types[at], true, false, given, inputs[at]))
+    known = [
+        Relation(name, rows, n, kinds, inputs=given)
+        for (name, _), rows, kinds, given in zip(ordered, used, types, inputs, strict=True)
+    ]
+    problem = Problem(
         constants=tuple(number),
-        names=(*names[:first_target], *(one.name for one in special), *names[first_target:]),
-        rows=tuple(parts),
-        types=(*types[:first_target], *(one.types for one in special), *types[first_target:]),
+        background=tuple(known[:first_target]),
         targets=tuple(targets),
         notes=tuple(notes),
-        inputs=(*inputs[:first_target], *(one.inputs for one in special), *inputs[first_target:]),
-        tests={first_target + i: one.test for i, one in enumerate(special) if one.test},
-        special=frozenset(range(first_target, first_target + len(special))),
         world=world,
         apart=bool(ids),
     )
+    special = _special(language, problem)
+    return replace(
+        problem,
+        background=(*problem.background, *special),
+        targets=tuple(replace(one, relation=one.relation + len(special)) for one in targets),
+    )
 
 
-def _by_signature(
-    declared: Mapping[str, Sequence[str]] | None, known: Sequence[tuple[str, int]], what: str
+def by_signature(
+    declared: Mapping[str, Sequence[str]] | None, what: str, known: Sequence[tuple[str, int]] = ()
 ) -> dict[tuple[str, int], tuple[str, ...]]:
     """Return what is declared for each predicate, which is named alone or with its arity."""
     found = {}
@@ -681,43 +683,27 @@ _MOST_CONSTANTS, _MOST_PAIRS, _MOST_CUTS = 20, 64, 12
 COMPARISONS = ("!=", "<", ">=")
 
 
-def _special(
-    language: Language,
-    names: Sequence[str],
-    tables: Sequence[Ints],
-    types: Sequence[tuple[int, ...]],
-    used: Sequence[Ints],
-    constants: tuple[str, ...],
-    first_target: int,
-) -> list[Relation]:
-    """Return the predicates that the options add; `{0}` in a name is the first argument."""
-    n = len(constants)
-    found: list[Relation] = []
-    domains: dict[int, Ints] = {}
-    for rows, kinds in zip(used, types, strict=True):
-        for place, kind in enumerate(kinds):
-            domains[kind] = np.union1d(domains.get(kind, rows[:0, 0]), rows[:, place])
-    in_heads = dict.fromkeys(kind for kinds in types[first_target:] for kind in kinds)
+def _special(language: Language, problem: Problem) -> list[Relation]:
+    """Return the predicates that the options add."""
+    constants, n = problem.constants, len(problem.constants)
+    fixed: list[Relation] = []
+    equations: list[Relation] = []
     if language.constants:
         allowed = None
         if language.constants is not True:
             allowed = {c for c, cell in enumerate(constants) if cell in language.constants}
-        for name, rows, kinds in zip(names, tables[:first_target], types, strict=False):
-            found += _with_constants(name, rows, kinds, allowed, constants)
-        for kind in in_heads:
-            for value in _constants_of(domains[kind], allowed):
+        for relation in problem.background:
+            fixed += _with_constants(relation, allowed, constants)
+        for kind in dict.fromkeys(kind for target in problem.targets for kind in target.types):
+            for value in _constants_of(problem.domains[kind], allowed):
+                form = f"{{0}} = {_literally(constant(constants[value]))}"
                 rows = np.array([[value]], np.int64)
-                found.append(Relation(f"{{0}} = {constant(constants[value])}", rows, n, (kind,)))
+                equations.append(Relation("", rows, n, (kind,), form=form))
+    found = [*fixed, *equations]
     if language.negation:
-        for name, rows, kinds in zip(names, tables[:first_target], types, strict=False):
-            if kinds:
-                inside = ",".join(f"{{{place}}}" for place in range(len(kinds)))
-                found.append(_negated(f"{name}({inside})", Relation(name, rows, n, kinds)))
-        found += [
-            _negated(one.name, one) for one in found if one.test is None and " = " not in one.name
-        ]
+        found += [_negated(one) for one in (*problem.background, *fixed) if one.arity]
     values = np.array([_number(cell) for cell in constants])
-    for kind, domain in domains.items():
+    for kind, domain in problem.domains.items():
         if len(domain) < 2:
             continue
         if "!=" in language.comparisons:
@@ -757,15 +743,11 @@ def _constants_of(values: Ints, allowed: set[int] | None) -> list[int]:
 
 
 def _with_constants(
-    name: str,
-    rows: Ints,
-    kinds: tuple[int, ...],
-    allowed: set[int] | None,
-    constants: tuple[str, ...],
+    relation: Relation, allowed: set[int] | None, constants: tuple[str, ...]
 ) -> list[Relation]:
     """Return the relation with one argument, or two of three and more, replaced by constants."""
+    rows, arity = relation.rows, relation.arity
     found = []
-    arity = len(kinds)
     choices = {place: _constants_of(rows[:, place], allowed) for place in range(arity)}
     fixed: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
         ((p,), (v,)) for p in range(arity) if arity > 1 for v in choices[p]
@@ -783,20 +765,21 @@ def _with_constants(
         for number, place in enumerate(left):
             inside[place] = f"{{{number}}}"
         for place, value in zip(places, values, strict=True):
-            inside[place] = constant(constants[value])
-        kept = tuple(kinds[place] for place in left)
-        found.append(Relation(f"{name}({','.join(inside)})", part, len(constants), kept))
+            inside[place] = _literally(constant(constants[value]))
+        form = f"{_literally(relation.name)}({','.join(inside)})"
+        kept = tuple(relation.types[place] for place in left)
+        found.append(Relation("", part, len(constants), kept, form=form))
     return found
 
 
-def _negated(text: str, base: Relation) -> Relation:
-    return _computed(
-        f"not {text}", base.constants, base.types, lambda *columns: ~base.holds(*columns)
-    )
+def _negated(base: Relation) -> Relation:
+    form = base.form or atom_form(base.name, base.arity)
+    test = lambda *columns: ~base.holds(*columns)  # noqa: E731
+    return _computed(f"not {form}", base.constants, base.types, test)
 
 
-def _computed(text: str, n: int, kinds: tuple[int, ...], test: Test) -> Relation:
-    return Relation(text, np.empty((0, len(kinds)), np.int64), n, kinds, test=test)
+def _computed(form: str, n: int, kinds: tuple[int, ...], test: Test) -> Relation:
+    return Relation("", np.empty((0, len(kinds)), np.int64), n, kinds, test=test, form=form)
 
 
 def _on_values(compare: Test, values: npt.NDArray[np.float64], *more: float) -> Test:
@@ -810,17 +793,15 @@ def read_facts(source: Any, what: str) -> Facts:
     Raises:
         DataError: they are of another kind.
     """
-    found: Facts = {}
     if isinstance(source, (str, os.PathLike)):
-        for atom in _ground_facts(source, what):
-            name, *cells = cells_of(atom)
-            found.setdefault((name, len(cells)), []).append(tuple(cells))
-        return found
+        derived = derived_facts(source)
+        if not derived:
+            raise DataError(f"{what} holds no facts")
+        return derived
     if isinstance(source, Mapping):
-        for signature, text in table_facts({key: _rows_of(rows) for key, rows in source.items()}):
-            plain = decode_text(text) if "'" in text else text
-            rows = [tuple(cells_of(line[:-1])[1:]) for line in plain.splitlines()]
-            found.setdefault((decode_text(signature[0]), signature[1]), []).extend(rows)
+        found: Facts = {}
+        for (name, arity), rows in table_rows({key: _rows_of(t) for key, t in source.items()}):
+            found.setdefault((decode_text(name), arity), []).extend(rows)
         return found
     if not isinstance(source, Iterable):
         raise DataError(
@@ -831,7 +812,7 @@ def read_facts(source: Any, what: str) -> Facts:
     for row in source:
         if isinstance(row, str):
             name, *cells = cells_of(row.strip().removesuffix("."))
-            tables.setdefault(f"{name}/{len(cells)}", []).append(cells)
+            tables.setdefault(f"{quote_functor(name)}/{len(cells)}", []).append(cells)
             continue
         if not isinstance(row, Sequence) or not row or not isinstance(row[0], str):
             raise DataError(
@@ -851,12 +832,18 @@ def _rows_of(table: Any) -> Any:
     return table
 
 
-def _ground_facts(source: str | os.PathLike[str], what: str) -> list[str]:
-    program = ground(source)
-    facts = closure(program, [])
-    if not facts.atoms:
-        raise DataError(f"{what} holds no facts")
-    return [name for name in program.atoms if name in facts.atoms]
+def derived_facts(
+    source: str | os.PathLike[str], facts: Mapping[str, Sequence[Sequence[str]]] | None = None
+) -> Facts:
+    """Return the facts of a Datalog text or a path, and what its rules derive."""
+    program = ground(source, facts=facts)
+    atoms = closure(program, []).atoms
+    found: Facts = {}
+    for atom in program.atoms:
+        if atom in atoms:
+            name, *cells = cells_of(atom)
+            found.setdefault((quote_functor(name), len(cells)), []).append(tuple(cells))
+    return found
 
 
 def _target_names(target: Any) -> list[tuple[str, int | None]]:

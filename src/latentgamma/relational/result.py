@@ -16,9 +16,7 @@ import numpy as np
 from latentgamma._display import Display, Displayed
 from latentgamma._text import listing, quantity
 from latentgamma.datalog.grounding import GroundingWarning, ground
-from latentgamma.datalog.tables import cells_of
 from latentgamma.errors import DataError
-from latentgamma.logic.closure import closure
 from latentgamma.program.program import Program
 from latentgamma.relational.budget import Budget, OutOfBudget
 from latentgamma.relational.clauses import (
@@ -31,7 +29,15 @@ from latentgamma.relational.clauses import (
     clause_text,
     least_model,
 )
-from latentgamma.relational.problem import Ints, Language, Problem, Relation, read_facts
+from latentgamma.relational.problem import (
+    Ints,
+    Language,
+    Problem,
+    Relation,
+    atom_form,
+    derived_facts,
+    read_facts,
+)
 from latentgamma.relational.search import ALL_VARIABLES, Choice, Found, SearchOptions
 
 if TYPE_CHECKING:
@@ -53,31 +59,9 @@ class ClauseProgram:
     """Clauses of targets and of invented predicates."""
 
     clauses: tuple[Clause, ...]  # first those of the targets
-    names: tuple[str, ...]  # the predicates by number
+    forms: tuple[str, ...]  # how the predicates are written, by number
     learned: frozenset[int]  # the predicates that have clauses
-    inputs: tuple[tuple[bool, ...], ...] = ()  # of each predicate
-
-    @staticmethod
-    def of(
-        targets: Iterable[Clause],
-        invented: Iterable[Sequence[Clause]],
-        relations: Sequence[Relation],
-        targets_learned: Iterable[int],
-    ) -> ClauseProgram:
-        """Return the program, in which invented predicates are called inv1, inv2 and so on."""
-        ordered = sorted(targets, key=_reading_order)
-        called = [relation.name for relation in relations]
-        taken = set(called)
-        numbers = (f"inv{i}" for i in itertools.count(1))
-        defined: list[Clause] = []
-        for clauses in invented:
-            name = next(name for name in numbers if name not in taken)
-            called[clauses[0].head] = name
-            taken.add(name)
-            defined += clauses
-        learned = frozenset({*targets_learned, *(clause.head for clause in defined)})
-        inputs = tuple(relation.inputs for relation in relations)
-        return ClauseProgram((*ordered, *defined), tuple(called), learned, inputs)
+    inputs: tuple[tuple[bool, ...], ...]  # of each predicate
 
     def uses(self, predicates: Iterable[int]) -> bool:
         """Return whether a clause uses one of these predicates."""
@@ -87,7 +71,7 @@ class ClauseProgram:
     @property
     def rules(self) -> list[str]:
         """The text of each clause."""
-        return [clause_text(clause, self.names, self.inputs) for clause in self.clauses]
+        return [clause_text(clause, self.forms, self.inputs) for clause in self.clauses]
 
     @property
     def text(self) -> str:
@@ -129,20 +113,15 @@ class ClauseProgram:
         return found
 
 
-def _reading_order(clause: Clause) -> tuple[object, ...]:
-    return (clause.head, clause.uses([clause.head]), len(clause.body), clause.body)
-
-
 def derived_atoms(
     text: str, background: Mapping[str, Sequence[Sequence[str]]], targets: Iterable[str]
 ) -> set[tuple[str, ...]]:
     """Return the atoms of some predicates that a program derives, as their cells."""
-    wanted = {(name, int(arity)) for name, _, arity in (t.partition("/") for t in targets)}
     with warnings.catch_warnings():  # a rule may use a predicate without facts
         warnings.simplefilter("ignore", GroundingWarning)
-        facts = closure(ground(text, facts=background), []).atoms
-    cells = (tuple(cells_of(atom)) for atom in facts)
-    return {atom for atom in cells if (atom[0], len(atom) - 1) in wanted}
+        facts = derived_facts(text, background)
+    names = ((name, int(arity)) for name, _, arity in (one.partition("/") for one in targets))
+    return {(name, *row) for name, arity in names for row in facts.get((name, arity), ())}
 
 
 # ---- Where programs that explain the same examples differ: small instances with different answers
@@ -210,8 +189,8 @@ def compare(
                 continue
             seen.add(other.tobytes())
             facts, (head, arguments) = tests.tests[different[0]]
-            text = ", ".join(_atom(learned.names[p], literal) for p, literal in facts)
-            asked = _atom(learned.names[head], arguments)
+            text = ", ".join(_ground(learned.forms[p], literal) for p, literal in facts)
+            asked = _ground(learned.forms[head], arguments)
             derives = bool(other[different[0]])
             alternatives.append(Alternative(program.text, bits, text, asked, derives))
     except (OutOfBudget, TooManyRows):
@@ -267,9 +246,8 @@ class _Tests:
         return Relation("", table, self._n, (0,) * (arity + 1))
 
 
-def _atom(name: str, arguments: Sequence[int]) -> str:
-    inside = ",".join("abcdefghijklmnopqrstuvwxyz"[v % 26] + "1" * (v // 26) for v in arguments)
-    return f"{name}({inside})" if inside else name
+def _ground(form: str, arguments: Sequence[int]) -> str:
+    return form.format(*("abcdefghijklmnopqrstuvwxyz"[v % 26] + "1" * (v // 26) for v in arguments))
 
 
 # ---- What `lg.relational.fit` returns
@@ -761,7 +739,7 @@ def _language(problem: Problem, options: SearchOptions, literals: int) -> str:
         limits.append("variables of one type")
     if problem.world is not None:
         limits.append("one variable for the world")
-    if any(any(given) for n, given in enumerate(problem.inputs) if n not in problem.special):
+    if any(any(one.inputs) for one in problem.predicates if one.name):
         limits.append("inputs that have a value")
     if not options.recursive:
         limits.append("no recursion")
@@ -778,16 +756,23 @@ def _language(problem: Problem, options: SearchOptions, literals: int) -> str:
 def _program(
     problem: Problem, found: Found, choice: Choice, swap: Mapping[int, Clause] | None = None
 ) -> ClauseProgram:
-    """Return the program of a choice, with some clauses exchanged."""
+    """Return the program of a choice, with some clauses exchanged.
+
+    Invented predicates are called inv1, inv2 and so on.
+    """
     swap = swap or {}
     clauses = [swap.get(n, found.candidates[n].clause) for n in choice.chosen]
+    clauses.sort(key=lambda one: (one.head, one.uses([one.head]), len(one.body), one.body))
+    forms = [one.form or atom_form(one.name, one.arity) for one in found.relations]
+    taken = {relation.name for relation in found.relations}
+    names = (name for i in itertools.count(1) if (name := f"inv{i}") not in taken)
     used = sorted({d for n in choice.chosen for d in found.candidates[n].definitions})
-    return ClauseProgram.of(
-        clauses,
-        [found.definitions[d].clauses for d in used],
-        found.relations,
-        [target.relation for target in problem.targets],
-    )
+    for number in used:
+        clauses += found.definitions[number].clauses
+        forms[number] = atom_form(next(names), found.relations[number].arity)
+    learned = frozenset({*used, *(target.relation for target in problem.targets)})
+    inputs = tuple(relation.inputs for relation in found.relations)
+    return ClauseProgram(tuple(clauses), tuple(forms), learned, inputs)
 
 
 def _alternatives(
@@ -833,7 +818,7 @@ def _evidence(
             int((full[positive] & ~models[1 + n][positive]).sum()),
             int(np.isin(reached, hypotheses.negative).sum()),
             tuple(
-                clause_text(c, program.names, program.inputs) for c in one.variants[:_MOST_VARIANTS]
+                clause_text(c, program.forms, program.inputs) for c in one.variants[:_MOST_VARIANTS]
             ),
         )
     total = int(full[positive].sum())

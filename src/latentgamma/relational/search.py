@@ -374,15 +374,15 @@ def free_constants(problem: Problem) -> list[int]:
     """Return predicates that name a few values, such as `five(5)`, which only inputs can use."""
     inputs = {
         kind
-        for types, given in zip(problem.types, problem.inputs, strict=True)
-        for kind, needed in zip(types, given, strict=True)
-        if needed and sum(given) > 1
+        for one in problem.predicates
+        for kind, needed in zip(one.types, one.inputs, strict=True)
+        if needed and sum(one.inputs) > 1
     }
     return [
         number
-        for number, (rows, types) in enumerate(zip(problem.rows, problem.types, strict=True))
-        if len(types) == 1 and types[0] in inputs and 0 < len(rows) <= _FEW_VALUES
-        if not problem.inputs[number][0] and number not in problem.special
+        for number, one in enumerate(problem.background)
+        if one.arity == 1 and one.types[0] in inputs and 0 < len(one.rows) <= _FEW_VALUES
+        if one.name and not one.inputs[0]
     ]
 
 
