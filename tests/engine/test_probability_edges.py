@@ -4,6 +4,7 @@ import gc
 import math
 import weakref
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -98,6 +99,36 @@ def test_atoms_that_are_never_true_have_no_log_probabilities() -> None:
     some = lg.Layer(program, "a", lg.Categorical(["x", "y"]), semantics="probability")
     found = some(torch.tensor([0.5]), logits=True)
     torch.testing.assert_close(found, torch.tensor([[0.0, -torch.inf]]))
+
+
+@pytest.mark.parametrize("method", ["auto", "table"])
+@pytest.mark.parametrize(
+    ("text", "evidence"),
+    [
+        ("b :- a. c :- a.", {"a": False}),  # the evidence leaves no value
+        ("e :- a. b :- a, not e. c :- a, not e.", {}),  # no world has one
+        ("b :- e. c :- e. #external e. d :- a.", {"d": True}),  # no rule can fire
+    ],
+)
+def test_a_categorical_output_without_a_value_is_refused_and_never_nan(
+    method: Any, text: str, evidence: dict[str, bool]
+) -> None:
+    layer = lg.Layer(
+        lg.parse(text + "#external z."),
+        ["a", "z"],
+        lg.Categorical(["b", "c"]),
+        semantics="probability",
+        inference=lg.Inference(method=method),
+        evidence=evidence or None,
+    )
+    x = torch.tensor([[0.3, 0.5], [0.5, 0.5]])
+    assert layer(x).tolist() == [[0.0, 0.0]] * 2
+    with pytest.raises(lg.errors.ModelError, match="outputs of the layer can be true"):
+        layer(x, logits=True)
+    if "d" in evidence:
+        assert layer.plan().always_false == ("b", "c")
+        with pytest.raises(lg.errors.ModelError, match="names outputs that are always false"):
+            layer(x, logits=True)
 
 
 def test_certain_inputs_are_in_no_proof_that_does_not_need_them() -> None:

@@ -133,6 +133,16 @@ def _names(atoms: Any, label: str) -> npt.NDArray[Any]:
     return names
 
 
+def no_log_probabilities(group: Group, example: int | None = None) -> ModelError:
+    """Return the error for a `Categorical` output none of whose atoms can be true."""
+    where = "" if example is None else f" in example {example}"
+    hint = "; layer.plan() names outputs that are always false" if example is None else ""
+    return ModelError(
+        f"no atom along the last axis of the outputs of {group.title} can be true{where}, so they "
+        f"have no log-probabilities{hint}"
+    )
+
+
 # ---- Tensors
 
 

@@ -40,7 +40,7 @@ from latentgamma.layer.evidence_diagram import (
     input_log_odds,
 )
 from latentgamma.layer.explain import Explainer, Inputs, ProbabilityExplainer
-from latentgamma.layer.groups import Group, group_tolerance
+from latentgamma.layer.groups import Group, group_tolerance, no_log_probabilities
 from latentgamma.layer.plan import Plan, probability_plan
 from latentgamma.layer.semantics import Semantics
 from latentgamma.program.program import Indices, Program, atoms_of_literals
@@ -201,7 +201,12 @@ class ProbabilitySemantics(Semantics):
                 )
         else:
             self.methods = choose(program, outputs=read)
-        self._never = None if self.has_evidence else self._never_true(outputs)
+        #: Outputs that are true in no world, or in none that agrees with the evidence.
+        self.impossible = self.methods.impossible
+        if evidence and program.M not in self.impossible:  # else the evidence is impossible itself
+            joint_atoms = zip(read, range(program.M + 1, program.M + 1 + len(read)), strict=True)
+            self.impossible = frozenset(a for a, both in joint_atoms if both in self.impossible)
+        self._never = self._never_true(outputs)
         categorical = [group.categorical for group in outputs for _ in group.atoms]
         self.register_buffer("_categorical", torch.tensor(categorical), persistent=False)
         self._fused: FusedPass | None = None
@@ -221,17 +226,14 @@ class ProbabilitySemantics(Semantics):
         """Return a `Categorical` output with a group along its last axis that is never true."""
         for group in outputs:
             rows = group.atoms.reshape(-1, group.shape[-1]).tolist() if group.categorical else []
-            if any(self.methods.impossible.issuperset(row) for row in rows):
+            if any(self.impossible.issuperset(row) for row in rows):
                 return group
         return None
 
     def check_logits(self) -> None:
         """Raise a ModelError if log-probabilities of a `Categorical` output do not exist."""
         if self._never is not None:
-            raise ModelError(
-                f"no atom along the last axis of the outputs of {self._never.title} can be true, so "
-                f"they have no log-probabilities; layer.plan() names outputs that are always false"
-            )
+            raise no_log_probabilities(self._never)
 
     def _fuse(self, layer: Layer) -> FusedPass:
         widths = [group.shape[-1] if group.categorical else 1 for group in layer.inputs]
@@ -312,7 +314,7 @@ class ProbabilitySemantics(Semantics):
 
     def plan(self, layer: Layer) -> Plan:
         """Return how the layer computes."""
-        return probability_plan(layer, self.methods, self.guarantee())
+        return probability_plan(layer, self.methods, self.impossible, self.guarantee())
 
     def explainer(self, inputs: Inputs) -> Explainer:
         """Return the function that explains one output."""

@@ -16,7 +16,7 @@ from latentgamma.certificate.certify import Certificate
 from latentgamma.certificate.constants import Gate
 from latentgamma.engine.execute import KernelChoice
 from latentgamma.engine.probability import LikelyProof
-from latentgamma.engine.tensors import ZeroGradientWatch, finite_log_odds
+from latentgamma.engine.tensors import ZeroGradientWatch, finite_log_odds, values_can_be_read
 from latentgamma.errors import ArgumentError, ModelError
 from latentgamma.layer.explain import Explanation, explain_example
 from latentgamma.layer.files import load_layer, save_layer
@@ -27,6 +27,7 @@ from latentgamma.layer.groups import (
     batch_of_one,
     flat_values,
     named_groups,
+    no_log_probabilities,
     read_groups,
     refuse_overlap,
     tensors_of,
@@ -645,7 +646,15 @@ class Layer(nn.Module):
 def _reshape(group: Group, part: Tensor, batch: tuple[int, ...], *, logits: bool) -> Tensor:
     shape = (*batch, *group.shape)
     shaped = part if part.shape == shape else part.reshape(shape)
-    return torch.log_softmax(shaped, -1) if logits and group.categorical else shaped
+    if not (logits and group.categorical):
+        return shaped
+    found = torch.log_softmax(shaped, -1)
+    # On a GPU one would have to wait for the answer.
+    if found.is_cpu and values_can_be_read(found):
+        lost = found.isnan().reshape(-1, len(group.atoms)).any(1)
+        if bool(lost.any()):
+            raise no_log_probabilities(group, int(lost.nonzero()[0, 0]))
+    return found
 
 
 def _reread_temperature(layer: Layer, _: object) -> None:

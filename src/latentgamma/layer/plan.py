@@ -110,9 +110,12 @@ def circuit_plan(layer: Layer, circuit: Circuit, guarantee: tuple[bool, str]) ->
 
 
 def probability_plan(
-    layer: Layer, methods: ProbabilityMethods, guarantee: tuple[bool, str]
+    layer: Layer,
+    methods: ProbabilityMethods,
+    impossible: frozenset[int],
+    guarantee: tuple[bool, str],
 ) -> Plan:
-    """Return the plan of a layer that computes probabilities."""
+    """Return the plan of a layer that computes probabilities; `impossible` are its outputs that are 0."""
     read = [atom for group in layer.outputs for atom in group.atoms.tolist()]
     names = layer.program.atoms
     fed = [atom for group in layer.inputs for atom in group.atoms.tolist()]
@@ -126,7 +129,7 @@ def probability_plan(
         cycles=_cycles(layer.program) if methods.tables or methods.sampled else 0,
         idle=tuple(names[i] for i in fed if i not in methods.inputs_used),
         always_true=tuple(names[i] for i in read if methods.certain[i]),
-        always_false=tuple(names[i] for i in read if i in methods.impossible),
+        always_false=tuple(names[i] for i in read if i in impossible),
     )
 
 
