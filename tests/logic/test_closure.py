@@ -17,7 +17,7 @@ from pysat.solvers import Solver
 
 from latentgamma import Program, closure, closures, parse
 from latentgamma.errors import FactsError
-from latentgamma.logic import depth_bound, step
+from latentgamma.logic import depth_bound, pack, step, unpack
 from random_programs import programs, random_program
 from reference import PATHS, every_fact_set, path, reference_levels
 
@@ -337,16 +337,19 @@ def test_a_step_is_taken_in_chunks_of_any_size(rules: int, N: int, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", PATHS)
-@pytest.mark.parametrize("N", [1, 63, 64, 65, 511, 513, 1_500])
+@pytest.mark.parametrize("N", [0, 1, 63, 64, 65, 511, 513, 1_500])
 def test_any_number_of_fact_sets(kind: str, N: int):
     rng = np.random.default_rng(N)
     program = random_program(rng, 40, 60, body=2)
     fact_sets = rng.random((N, 40)) < 0.1
     with path("plain"):
-        expected = np.array([closure(program, row).state for row in fact_sets])
+        expected = np.array([closure(program, row).state for row in fact_sets], bool)
+    expected = expected.reshape(N, 40)
     with path(kind):
         for threads in (None, 1, 2, 5):
             assert np.array_equal(closures(program, fact_sets, threads=threads), expected)
+        planes = closures(program, pack(fact_sets), packed=True)
+        assert np.array_equal(unpack(planes, N), expected)
         assert np.array_equal(closures(program, np.asfortranarray(fact_sets)), expected)
         frozen = fact_sets.copy()
         frozen.flags.writeable = False

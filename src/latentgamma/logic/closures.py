@@ -217,6 +217,8 @@ def close_planes(program: Program, planes: Planes, threads: int, out: Planes | N
             out[stratum.atom[stratum.derived]] = closed[stratum.derived]
         return out
     W = planes.shape[1]
+    if not W:
+        return out
     if not worth_compiling(program.size * (1 + W // _NUMPY_WORDS)):
         if out is not planes:
             out[:] = planes
