@@ -173,6 +173,14 @@ def test_a_certified_layer_gives_the_same_answers(dtype: torch.dtype) -> None:
     assert not certified.plan().exact
 
 
+def test_a_gamma_layer_runs_the_steps_of_the_certificate_that_it_shows() -> None:
+    # Here a certificate for a larger tolerance starts one step earlier.
+    program = lg.parse("a4 :- a2. a4 :- a2. a0 :- a5. a1 :- a3, not a0. a1 :- not a3.")
+    layer = lg.Layer(program, "a0", ["a1"], semantics="gamma", tolerance=0.2, gate="bump")
+    assert layer.certificate.covers(layer.rules.steps)
+    assert layer.plan().exact
+
+
 @pytest.mark.slow
 def test_a_gamma_layer_in_another_dtype_runs_the_steps_that_it_needs() -> None:
     program = random_stratified(36)

@@ -318,11 +318,13 @@ class GammaSemantics(Semantics):
         held = 0.5 * tolerance(self.model, program)
         if held <= 0:
             raise CertificateError("this operator is certified for inputs at 0 and 1 only")
-        self.steps = int(certify(self.model, program, tolerance=held).require().t_min)
         # A tenth of the room is left to the rounding of the sharpening itself.
         beyond = math.log1p(-0.9 * held) - math.log(0.9 * held)
         self.factor = max(1.0, beyond / (math.log(0.5 + delta) - math.log(0.5 - delta)))
         self._factor = self.factor
+        # Of the certificate that this layer shows: with negation, one for a larger tolerance may
+        # start earlier.
+        self.steps = int(self._certified_now().require().t_min)
         start = torch.zeros(program.M)
         start[torch.from_numpy(true)] = 1.0
         self.register_buffer("start", start, persistent=False)
