@@ -272,8 +272,8 @@ def unpack_rows(planes: Cells, octet: Cells, line: Cells, rows: Cells, last: Cel
 
 #: Bits of U that are drawn for all words before the words that are still undecided go on alone.
 ROUNDS = 8
-# Words that numpy draws in the time that Python visits one literal.
-_WORDS_PER_LITERAL = 10
+# Literals that Python visits in the time in which it draws one word.
+_LITERALS_PER_WORD = 50
 # Words of the planes for which starting one more thread pays.
 _WORDS_PER_THREAD = 1 << 16
 # Words of a row that are drawn together: they stay in the cache.
@@ -319,62 +319,33 @@ def random_planes(probabilities: npt.ArrayLike, N: int, *, seed: int = 0, start:
     drawn = np.flatnonzero((given > 0) & (given < 1))
     bound = np.ldexp(given, 64, where=given < 1, out=np.zeros_like(given)).astype(np.uint64)
     key = np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]
-    first = start // 64
-    if worth_compiling(len(drawn) * planes.shape[1] // _WORDS_PER_LITERAL):
-        _draw_compiled(planes, drawn, bound, key, first)
-    else:
-        planes[drawn] = _draw_with_numpy(drawn, bound[drawn], key, first, planes.shape[1])
+    _draw(planes, drawn, bound, key, start // 64)
     if N % 64:
         planes[:, -1] &= np.uint64((1 << (N % 64)) - 1)
     return planes
 
 
-def _draw_compiled(
+def _draw(
     planes: Planes,
     drawn: npt.NDArray[np.int64],
     bound: npt.NDArray[np.uint64],
     key: np.uint64,
     first: int,
 ) -> None:
-    global _compiled_mix  # noqa: PLW0603
-    _compiled_mix = compile_loop(mix)
-    draw = compile_loop(draw_row)
+    """Fill the rows that are drawn."""
+    global _mix
+    words, draw = len(drawn) * planes.shape[1], draw_row
+    if worth_compiling(words * _LITERALS_PER_WORD):
+        draw, _mix = compile_loop(draw_row), compile_loop(mix)
     queue = iter(drawn.tolist())  # shared: each thread takes the next row when it is free
 
     def work() -> None:
         undecided = np.empty(_WIDTH, np.uint64)
-        for i in queue:
-            draw(np.uint64(i), bound[i], key, np.uint64(first), planes[i], undecided)
+        with np.errstate(over="ignore"):  # the arithmetic is modulo 2^64
+            for i in queue:
+                draw(np.uint64(i), bound[i], key, np.uint64(first), planes[i], undecided)
 
-    words = len(drawn) * planes.shape[1]
     run_in_threads(work, min(processors(), len(drawn), 1 + words // _WORDS_PER_THREAD))
-
-
-def _draw_with_numpy(
-    rows: npt.NDArray[np.int64],
-    bound: npt.NDArray[np.uint64],
-    key: np.uint64,
-    first: int,
-    width: int,
-) -> Planes:
-    row = (rows.astype(np.uint64) + np.uint64(1)) * ODD
-    word = (np.uint64(first + 1) + np.arange(width, dtype=np.uint64)) * GOLDEN
-    true = np.zeros((len(rows), width), np.uint64)
-    undecided = np.full((len(rows), width), ~np.uint64(0))
-    place = np.nonzero(undecided)
-    for r in range(64):
-        if r >= ROUNDS or r == 0:
-            place = np.nonzero(undecided)
-            if not len(place[0]):
-                break
-        i, w = place
-        stream = mix(key + row + np.uint64((r + 1) * int(GOLDEN) % 2**64))
-        random = mix(stream[i] + word[w])
-        ones = np.uint64(0) - ((bound[i] >> np.uint64(63 - r)) & np.uint64(1))
-        open_bits = undecided[i, w]
-        true[i, w] |= open_bits & ~random & ones
-        undecided[i, w] = open_bits & ~(random ^ ones)
-    return true
 
 
 def mix(z: Cells) -> Cells:
@@ -384,8 +355,8 @@ def mix(z: Cells) -> Cells:
     return z ^ (z >> np.uint64(31))
 
 
-#: What `draw_row` calls: machine code can call machine code only.
-_compiled_mix = mix
+#: What `draw_row` calls: machine code, which returns a Python number, once that calls it.
+_mix = mix
 
 
 def draw_row(
@@ -407,9 +378,9 @@ def draw_row(
         while rounds < ROUNDS and bound << np.uint64(rounds) != 0:
             ones = np.uint64(0) - ((bound >> np.uint64(63 - rounds)) & one)
             rounds += 1
-            stream = _compiled_mix(atom + np.uint64(rounds) * GOLDEN) + word * GOLDEN
+            stream = np.uint64(_mix(atom + np.uint64(rounds) * GOLDEN)) + word * GOLDEN
             for w in range(size):
-                random = _compiled_mix(stream + np.uint64(w) * GOLDEN)
+                random = np.uint64(_mix(stream + np.uint64(w) * GOLDEN))
                 part[w] |= undecided[w] & ~random & ones
                 undecided[w] &= ~(random ^ ones)
         for w in range(size):
@@ -417,7 +388,7 @@ def draw_row(
             while undecided[w] != 0 and r < 64 and bound << np.uint64(r) != 0:
                 ones = np.uint64(0) - ((bound >> np.uint64(63 - r)) & one)
                 r += 1
-                stream = _compiled_mix(atom + np.uint64(r) * GOLDEN)
-                random = _compiled_mix(stream + (word + np.uint64(w)) * GOLDEN)
+                stream = np.uint64(_mix(atom + np.uint64(r) * GOLDEN))
+                random = np.uint64(_mix(stream + (word + np.uint64(w)) * GOLDEN))
                 part[w] |= undecided[w] & ~random & ones
                 undecided[w] &= ~(random ^ ones)
