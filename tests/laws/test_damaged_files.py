@@ -142,6 +142,8 @@ def test_tensors_that_do_not_fit_a_model_with_negation_are_refused(tmp_path: Pat
     tensors, metadata = files._read(path)
     changes: list[tuple[str, torch.Tensor | None]] = [(name, None) for name in tensors]
     changes += [(name, tensor[:-1]) for name, tensor in tensors.items() if tensor.dim()]
+    changes += [(name, tensor[None]) for name, tensor in tensors.items()]
+    changes += [(f"{s}.program.name_ends", torch.tensor(0)) for s in (0, 1)]
     changes += [
         ("extra", torch.zeros(1)),
         ("9.offset", torch.zeros(1)),

@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias, get_args
 
@@ -200,10 +201,8 @@ def _model(tensors: Tensors, options: Mapping[str, Any]) -> LatentGamma:
     rest = {name: t for name, t in tensors.items() if name.startswith("program.")}
     shapes = _shapes(parameters, options["form"])
     _check(parameters, shapes)
-    if options["program"]:
-        program = _program(rest, len(parameters["offset"]))
-    else:
-        program = None
+    program = _program(rest) if options["program"] else None
+    if program is None:
         _check_names(rest, set())
     model = model_of_raw(
         _rules(parameters, options["form"]),
@@ -227,7 +226,7 @@ def _model_of_strata(tensors: Tensors, options: list[dict[str, Any]]) -> LatentG
         else:
             whole[name] = tensor
     models = [_model(part, chosen) for part, chosen in zip(parts, options, strict=True)]
-    return LatentGamma.from_strata(models, _program(whole, None, negation=True))
+    return LatentGamma.from_strata(models, _program(whole, negation=True))
 
 
 def _rules(parameters: Tensors, form: str) -> AbstractRules:
@@ -336,10 +335,10 @@ def program_tensors(program: Program) -> Tensors:
 
 def program_from_tensors(tensors: Tensors) -> Program:
     """Return the program that `program_tensors` wrote, with or without negation."""
-    return _program(tensors, None, negation="program.body_negated" in tensors)
+    return _program(tensors, negation="program.body_negated" in tensors)
 
 
-def _program(tensors: Tensors, M: int | None, *, negation: bool = False) -> Program:
+def _program(tensors: Tensors, *, negation: bool = False) -> Program:
     keys = ["body_indptr", "body_indices", "head_indptr", "head_indices"]
     labels = ["labels"] * ("program.labels" in tensors)
     part = _arrays(tensors, *keys, *["body_negated"] * negation, *labels)
@@ -347,7 +346,7 @@ def _program(tensors: Tensors, M: int | None, *, negation: bool = False) -> Prog
         program = Program.from_arrays(
             part["body_indptr"], part["body_indices"], part["head_indices"], part["head_indptr"],
             body_negated=part.get("body_negated"),
-            atoms=_atoms(part, len(part["name_ends"]) if M is None else M),
+            atoms=_atoms(part["name_ends"], part["names"]),
         )  # fmt: skip
         return replace(program, labels=_labels(part["labels"], program.R)) if labels else program
     except ProgramError as error:
@@ -373,23 +372,13 @@ def _arrays(tensors: Tensors, *keys: str) -> dict[str, npt.NDArray[Any]]:
     return {key: tensors[f"program.{key}"].numpy() for key in every}
 
 
-def _atoms(part: dict[str, npt.NDArray[Any]], M: int) -> list[str]:
-    ends, blob = part["name_ends"], part["names"]
-    starts = np.concatenate(([0], ends[:-1])) if len(ends) else ends
-    if (
-        ends.dtype != np.int64
-        or blob.dtype != np.uint8
-        or ends.shape != (M,)
-        or blob.ndim != 1
-        or np.any(ends < starts)
-        or (ends[-1] if M else 0) != len(blob)
-    ):
+def _atoms(ends: npt.NDArray[Any], blob: npt.NDArray[Any]) -> list[str]:
+    lists = ends.dtype == np.int64 and blob.dtype == np.uint8 and ends.ndim == blob.ndim == 1
+    bounds = np.append(0, ends)
+    if not lists or np.any(np.diff(bounds) < 0) or bounds[-1] != len(blob):
         raise ModelError("the names of the atoms cannot be read")
     data = blob.tobytes()
     try:
-        return [
-            data[start:end].decode("utf-8", "surrogatepass")
-            for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
-        ]
+        return [data[a:b].decode("utf-8", "surrogatepass") for a, b in pairwise(bounds.tolist())]
     except UnicodeDecodeError as error:
         raise ModelError(f"the program does not fit: {error}") from None
