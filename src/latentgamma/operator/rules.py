@@ -116,7 +116,7 @@ class AbstractRules(nn.Module, ABC):
         """Compute stages 2 and 4, Σ_j v_ji · firing_j: what each atom receives. (…, M)."""
 
     def matrices(self, parameters: StepParameters) -> tuple[Tensor, Tensor]:
-        """Return the weights of bodies and of heads, both (R, M), where the rules are `small`."""
+        """Return the weights of bodies and of heads as full matrices, both (R, M)."""
         return parameters.body, parameters.head
 
     @abstractmethod

@@ -72,7 +72,7 @@ def read_model(
 def _rows(rules: AbstractRules, numbers: StepParameters, rounding: Rounding) -> RowNumbers:
     """Return the numbers of all rows of the model."""
     slack = numbers.body_total - numbers.threshold.double()
-    mixed = torch.zeros(rules.R, dtype=torch.float64, device=slack.device)
+    mixed = torch.zeros_like(slack)
     sizes = numbers.body_total.abs()  # of the terms of Σ_i u_ji
     if isinstance(rules, SparseRules):
         held = rules.literals()
@@ -85,8 +85,7 @@ def _rows(rules: AbstractRules, numbers: StepParameters, rounding: Rounding) -> 
         sizes += rules.M * numbers.body_off.double()
         # Where a literal weighs less than the background, its term is negative, and the sum of
         # all sizes is that of the terms and twice that of the negative ones.
-        negative = numbers.body.double().clamp(max=0).abs()
-        mixed = 2 * mixed.index_add(0, held.body_rule, negative)
+        mixed = 2 * _sums(held.body_rule, numbers.body.clamp(max=0).abs(), rules.R)
     else:
         roundings = np.broadcast_to(rounding.roundings_of_sum(rules.M, 0), (rules.R,))
         terms = np.full(rules.R, float(rules.M))
@@ -119,14 +118,10 @@ def _outside(
     """Return Σ_i u_ji outside of each rule's body, and the least u_ji of all atoms. (R,)."""
     R, M = len(row), rules.M
     if not isinstance(rules, SparseRules):
-        body = numbers.body.double()
-        least = body.amin(1) if M else body.new_zeros(rules.R)
-        if torch.equal(row, torch.arange(rules.R, device=row.device)):
-            body = body.clone()
-        else:
-            body = body[row]
+        body = numbers.body.double()[row]  # a copy
+        least = body.amin(1) if M else body.new_zeros(R)
         body[body_rule, body_atom] = 0.0
-        return _array(body.sum(1)), _array(least[row])
+        return _array(body.sum(1)), _array(least)
     # The background of the atoms outside, and the literals of the model that are not in the body.
     held = rules.literals()
     place = torch.full((rules.R,), -1, device=row.device)
@@ -146,11 +141,9 @@ def _outside(
 
 def _contains(known: Tensor, wanted: Tensor) -> Tensor:
     """Return which of the wanted keys are among the known ones."""
-    if not len(known) or torch.equal(known, wanted):
-        return torch.full_like(wanted, len(known) > 0, dtype=torch.bool)
-    keys = torch.sort(known).values
-    place = torch.searchsorted(keys, wanted).clamp(max=len(keys) - 1)
-    return keys[place] == wanted
+    if torch.equal(known, wanted):  # the usual case, which needs no sort
+        return torch.ones_like(wanted, dtype=torch.bool)
+    return torch.isin(wanted, known)
 
 
 def _stray(
@@ -185,15 +178,9 @@ def _whole(rules: AbstractRules, numbers: StepParameters, rows: RowNumbers) -> F
     """Return all weights as full matrices, if they are not too many."""
     if rules.R * rules.M > _WHOLE_UP_TO:
         return None
-    if not isinstance(rules, SparseRules):
-        return FullWeights(_array(numbers.body), _array(numbers.head), rows)
-    held = rules.literals()
-    body = numbers.body_off.double()[:, None].repeat(1, rules.M)
-    body[held.body_rule, held.body_atom] += numbers.body.double()
-    head = numbers.head_off.double()[:, None].repeat(1, rules.M)
-    head[held.head_rule, held.head_atom] += numbers.head.double()
     # A literal that weighs nothing may come out below zero by a rounding.
-    return FullWeights(_array(body.clamp(min=0)), _array(head.clamp(min=0)), rows)
+    body, head = (_array(matrix.clamp(min=0)) for matrix in rules.matrices(numbers))
+    return FullWeights(body, head, rows)
 
 
 def _sums(index: Tensor, values: Tensor, count: int) -> Tensor:
@@ -213,9 +200,7 @@ def rows_of(
     body = rules.weight_at("body", numbers, held.body_rule, held.body_atom)
     strong = body > 0.5
     body_rule, body_atom = held.body_rule[strong], held.body_atom[strong]
-    total = torch.zeros(rules.R, dtype=torch.float64, device=body.device)
-    total.index_add_(0, body_rule, body[strong])
-    margin = total - numbers.threshold.double()
+    margin = _sums(body_rule, body[strong], rules.R) - numbers.threshold.double()
     firing = numbers.amplitude.double() * torch.sigmoid(numbers.sharpness.double() * margin)
     head = rules.weight_at("head", numbers, held.head_rule, held.head_atom)
     sent = firing[held.head_rule] * head
