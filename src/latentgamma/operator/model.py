@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast, final, get_args
@@ -23,7 +23,6 @@ from latentgamma._text import byte_size
 from latentgamma.certificate.bounds import LiteralWeights
 from latentgamma.certificate.certify import Certificate, certify
 from latentgamma.certificate.constants import (
-    PROVED_GATES,
     ClosedForm,
     Constants,
     Gate,
@@ -34,7 +33,7 @@ from latentgamma.certificate.parts import Places
 from latentgamma.engine.execute import KernelChoice
 from latentgamma.engine.tensors import ZeroGradientWatch, hold, values_can_be_read
 from latentgamma.errors import CertificateError, ModelError, StateError
-from latentgamma.operator.kernels.interface import RecordedRuns, ValueCache, is_worth_a_kernel
+from latentgamma.operator.kernels.interface import RecordedRuns, ValueCache, copies_of
 from latentgamma.operator.rules import AbstractRules, SparseRules, StepParameters, is_bump
 from latentgamma.operator.run import (
     FixedParameters,
@@ -54,7 +53,6 @@ from latentgamma.operator.run import (
 )
 from latentgamma.operator.until_closed import (
     ClosureCache,
-    GpuRun,
     depths_on_cpu,
     run_until_closed,
     run_until_closed_on_gpu,
@@ -547,9 +545,8 @@ class LatentGamma(nn.Module):
         with torch.no_grad():
             runner = self._runner()
             # Some of these tensors are the parameters themselves.
-            read = [tensor.detach().clone() for tensor in runner.step_parameters()]
-            stored = tuple(tensor.detach().clone() for tensor in runner.stored())
-        return FixedParameters(StepParameters._make(read), stored)
+            read, stored = copies_of(runner.step_parameters()), copies_of(runner.stored())
+        return FixedParameters(StepParameters._make(read), tuple(stored))
 
     def group(self, name: str) -> list[nn.Parameter]:
         """Return the parameters of one group, for an optimiser.
@@ -797,52 +794,31 @@ class LatentGamma(nn.Module):
             )
         program = self._need_program("to know when to stop; pass steps=")
         runner = self._runner()
-
-        def run(batch: Tensor, counts: npt.NDArray[np.int64]) -> Tensor:
-            most = int(counts.max(initial=0))
-            if most == 0:
-                return batch
-            if int(counts.min()) == most:
-                return runner.final(batch, most)
-            each = torch.from_numpy(counts).to(batch.device)
-            return runner.final(batch, most, each)
-
-        gpu = self._gpu_run(program, runner, state.dtype)
-        if gpu is not None:
-            on_gpu = self._closures.get(gpu.certificate.rules[0], state.device)
-            closed = None if on_gpu is None else run_until_closed_on_gpu(gpu, run, on_gpu, state)
-            if closed is not None:
-                return closed
+        closed = self._closed_on_gpu(program, runner, state)
+        if closed is not None:
+            return closed
         certificate = self._certified(state.dtype)
         rules = certificate.rules[0]
         on_gpu = self._closures.get(rules, state.device)
         depths = partial(depths_on_cpu, rules) if on_gpu is None else on_gpu.depths
-        return run_until_closed(run, depths, certificate, state)
+        return run_until_closed(runner, depths, certificate, state)
 
-    def _gpu_run(self, program: Program, runner: Runner, dtype: torch.dtype) -> GpuRun | None:
-        """Return how to run a kernel on a GPU with the last certificate; None where there is none.
+    def _closed_on_gpu(self, program: Program, runner: Runner, state: Tensor) -> Tensor | None:
+        """Return where a kernel on a GPU gets with the last certificate; None if there is none.
 
         Where plain torch runs the steps, it has to wait for their numbers.
         """
-        rules, fixed = self.rules, runner.fixed
-        if self.device.type != "cuda" or dtype != torch.float32:
-            return None
-        if not isinstance(rules, SparseRules) or not is_worth_a_kernel(rules):
-            return None
-        if self.kernel == "reference" or self.gate_kind not in PROVED_GATES:
+        if not state.is_cuda or runner.kernel_for(state, runner.stored()) is None:
             return None
         certificates, values = self._certificates_and_values()
-        known = certificates.kept(self._certificate_key(program, dtype))
+        known = certificates.kept(self._certificate_key(program, state.dtype))
         if known is None or not known[0].holds:
             return None
-        plain = replace(runner, recorded_runs=None)
-        return GpuRun(
-            lambda batch, counts, most: runner.final(batch, most, counts),
-            lambda batch, counts, most: plain.final(batch, most, counts),
-            (self.kernel, id(fixed)),
-            *known,
-            values,
-        )
+        certificate, kept = known
+        closure = self._closures.get(certificate.rules[0], state.device)
+        if closure is None:
+            return None
+        return run_until_closed_on_gpu(runner, closure, certificate, kept, values, state)
 
     def _certificates_and_values(self) -> tuple[ValueCache, list[Tensor]]:
         """Return the cache of certificates, and the values that they depend on and that may change."""

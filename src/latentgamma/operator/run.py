@@ -24,10 +24,13 @@ from latentgamma.operator.kernels.interface import (
     MOST_VALUES,
     Coefficients,
     FusedSteps,
+    Kernel,
     LiteralRows,
     RecordedRuns,
     Stored,
     ValueCache,
+    are_same,
+    copies_of,
     kernel_for,
     literal_rows_of,
     matrix_coefficients,
@@ -270,16 +273,13 @@ class ProofClosure:
 def proof_closure(rules: AbstractRules, held: ProofClosure | None) -> ProofClosure:
     """Return the closure of these rules as they are now: the one held if literals are the same."""
     literals = rules.all_literals()
-    if held is not None and all(map(_equal, held.literals, literals)):
+    if held is not None and are_same(held.literals, literals):
         return held
     atoms = np.arange(rules.M)
     circuit = compile_circuit(program_of(literals, rules.total, rules.M)[0], atoms, atoms)
-    copies = Literals(*(index.clone() for index in literals))
-    return ProofClosure(copies, MinMax(circuit).to(literals.body_atom.device))
-
-
-def _equal(one: Tensor, other: Tensor) -> bool:
-    return one.device == other.device and torch.equal(one, other)
+    return ProofClosure(
+        Literals(*copies_of(literals)), MinMax(circuit).to(literals.body_atom.device)
+    )
 
 
 # ---- The log-odds of the last state of a run, computed in the log domain
@@ -478,8 +478,7 @@ class Runner:
         """Return the state after `steps` applications, or after `counts` (B,) ones. (…, M)."""
         fused = self._fused(state, steps, counts)
         if fused is not None:
-            run, stored, read = fused
-            return run.final(state, stored, read)
+            return fused.final(state)
         if counts is not None:
             return self._final_of_counts(state, counts)
         # Not a list of them: without gradients only the last state has to live.
@@ -491,8 +490,7 @@ class Runner:
         """Return every state of the run, the first one included. (T + 1, …, M)."""
         fused = self._fused(state, steps)
         if fused is not None:
-            run, stored, read = fused
-            return run.trajectory(state, stored, read)
+            return fused.trajectory(state)
         return torch.stack([state, *self._plain_states(state, steps)])
 
     def _final_of_counts(self, state: Tensor, counts: Tensor) -> Tensor:
@@ -533,20 +531,21 @@ class Runner:
 
     # ---- Kernels
 
-    def _fused(
-        self, state: Tensor, steps: int, counts: Tensor | None = None
-    ) -> tuple[FusedSteps, Stored, Any] | None:
-        """Return how to run these steps as one kernel, or None where plain torch has to.
-
-        With it come the parameters that need gradients, and what the kernel has read of them.
-        """
-        rules = self.rules
-        if not self.use_kernels or steps == 0:
+    def kernel_for(self, state: Tensor, stored: Stored) -> Kernel | None:
+        """Return the kernel that runs steps from this state, or None where plain torch has to."""
+        if not self.use_kernels or self.gate_kind not in PROVED_GATES:
             return None
-        if self.gate_kind not in PROVED_GATES or not isinstance(rules, SparseRules):
+        return (
+            kernel_for(self.rules, state, stored) if isinstance(self.rules, SparseRules) else None
+        )
+
+    def _fused(self, state: Tensor, steps: int, counts: Tensor | None = None) -> FusedSteps | None:
+        """Return how to run these steps as one kernel, or None where plain torch has to."""
+        rules = self.rules
+        if steps == 0 or not isinstance(rules, SparseRules):
             return None
         stored = self.stored()
-        kernel = kernel_for(rules, state, stored)
+        kernel = self.kernel_for(state, stored)
         if kernel is None:
             return None
         bump = is_bump(self.gate_kind)
@@ -554,18 +553,29 @@ class Runner:
         def read_plainly(stored: Stored) -> StepParameters:
             return read_step_parameters(rules, rules.weights_of(*stored[:4]), stored[4:])
 
-        def run_on(rows: LiteralRows) -> FusedSteps:
+        def run_on(rows: LiteralRows, known: Any = None) -> FusedSteps:
+            learned = stored if self.fixed is None else ()
             recorded = self._recorded(state, steps, rows, stored)
-            return FusedSteps(kernel, rows, read_plainly, self.step, steps, bump, counts, *recorded)
+            return FusedSteps(
+                kernel,
+                rows,
+                read_plainly,
+                self.step,
+                steps,
+                bump,
+                counts,
+                learned,
+                known,
+                *recorded,
+            )
 
         def read() -> tuple[LiteralRows, Any]:
             rows = literal_rows_of(rules)
-            return rows, run_on(rows).read(stored, state.dtype)
+            return rows, kernel.read(run_on(rows), stored, state.dtype)
 
         if self.fixed is None and state.is_cuda:  # there a graph reads the parameters
-            return run_on(literal_rows_of(rules)), stored, None
-        rows, known = self._kept(("kernel", state.dtype, bump), read, graph=False)
-        return run_on(rows), stored if self.fixed is None else (), known
+            return run_on(literal_rows_of(rules))
+        return run_on(*self._kept(("kernel", state.dtype, bump), read, graph=False))
 
     def _recorded(
         self, state: Tensor, steps: int, rows: LiteralRows, stored: Stored

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,7 @@ from latentgamma.engine.tensors import has_triton
 from latentgamma.logic.closure import depths_of_rows
 from latentgamma.operator.kernels.interface import LEAST_SIZE, joined_values, make_literal_rows
 from latentgamma.operator.rules import Literals, SparseRules
+from latentgamma.operator.run import Runner
 from latentgamma.program.program import Program
 
 if TYPE_CHECKING:
@@ -30,8 +32,6 @@ if TYPE_CHECKING:
 # proves it. For inputs of zeros and ones that is all. Other facts may need longer: an example whose
 # support is not closed yet goes on, in chunks, up to a limit inside the certified window.
 
-#: Runs a batch (B, M), each example as many steps as the array (B,) says.
-RunCounts: TypeAlias = Callable[[Tensor, npt.NDArray[np.int64]], Tensor]
 #: How many steps of T_P the support of each state of a batch (B, M) takes to its closure. (B,).
 Depths: TypeAlias = Callable[[Tensor], npt.NDArray[np.int64]]
 #: Steps of the first chunk after the expected number; each further chunk is twice as long.
@@ -40,22 +40,18 @@ _FIRST_CHUNK = 4
 _MOST_KEPT = 1 << 26
 
 
-class _Limits(NamedTuple):
-    """How many steps an example takes beyond its depth under T_P, and how many at most."""
+def _limits(certificate: Certificate) -> tuple[int, int]:
+    """Return how many steps an example takes beyond its depth under T_P, and how many at most.
 
-    delay: int
-    most: int
-
-    @classmethod
-    def of(cls, certificate: Certificate) -> _Limits:
-        """Return the limits inside the window of a certificate that holds."""
-        # Soft facts may need more steps than t_min, which is about facts at 1.
-        most = int(min(certificate.t_max, 4 * certificate.t_min + 16))
-        return cls(int(certificate.t_min) - certificate.depth, most)
+    The certificate must hold.
+    """
+    # Soft facts may need more steps than t_min, which is about facts at 1.
+    most = int(min(certificate.t_max, 4 * certificate.t_min + 16))
+    return int(certificate.t_min) - certificate.depth, most
 
 
 def run_until_closed(
-    run: RunCounts, depths_of: Depths, certificate: Certificate, state: Tensor
+    runner: Runner, depths_of: Depths, certificate: Certificate, state: Tensor
 ) -> Tensor:
     """Return the state of every example once its support is closed under the program. (…, M).
 
@@ -63,45 +59,55 @@ def run_until_closed(
     """
     if state.dim() != 2:
         batch = state.reshape(math.prod(state.shape[:-1]), state.shape[-1])
-        return run_until_closed(run, depths_of, certificate, batch).reshape(state.shape)
-    delay, most = _Limits.of(certificate)
+        return run_until_closed(runner, depths_of, certificate, batch).reshape(state.shape)
+    delay, most = _limits(certificate)
     values = state.detach()
     depths = depths_of(values)
     taken = np.where(depths > 0, np.minimum(depths + delay, most), 0)
-    after = run(state, taken)
-    return after if _is_boolean(values) else _run_on(run, depths_of, after, taken, most)
+    after = _run(runner, state, taken)
+    return after if _is_boolean(values) else _run_on(runner, depths_of, after, taken, most)
 
 
-class GpuRun(NamedTuple):
-    """A model on a GPU, and the certificate that it had when it was last looked at."""
-
-    #: Runs a batch, each example as many steps as the tensor (B,) says, none more than the number.
-    run_counts: Callable[[Tensor, Tensor, int], Tensor]
-    #: The same without recording it; without a tensor, every example as many as the number. Less
-    #: than no step is none.
-    run_plainly: Callable[[Tensor, Tensor | None, int], Tensor]
-    key: Hashable  # what these runs depend on besides the values that are compared
-    certificate: Certificate
-    kept: Sequence[Tensor]  # the values that the certificate holds for, from `joined_values`
-    now: Sequence[Tensor]  # the tensors that had these values
+def _run(runner: Runner, batch: Tensor, counts: npt.NDArray[np.int64]) -> Tensor:
+    """Return a batch (B, M) after as many steps of each example as the array (B,) says."""
+    most = int(counts.max(initial=0))
+    if most == 0:
+        return batch
+    if int(counts.min()) == most:
+        return runner.final(batch, most)
+    return runner.final(batch, most, torch.from_numpy(counts).to(batch.device))
 
 
 def run_until_closed_on_gpu(
-    gpu: GpuRun, run: RunCounts, closure: CudaClosure, state: Tensor
+    runner: Runner,
+    closure: CudaClosure,
+    certificate: Certificate,
+    kept: Sequence[Tensor],
+    now: Sequence[Tensor],
+    state: Tensor,
 ) -> Tensor | None:
     """Run as `run_until_closed`, but wait for the device only once, after the run was started.
+
+    Args:
+        runner: runs a kernel on the GPU.
+        closure: the rules of the certificate.
+        certificate: the last one that was proved.
+        kept: the values that it holds for, from `joined_values`.
+        now: the tensors that had these values.
+        state: values in [0, 1]. (…, M).
 
     Returns:
         The states; None if a value has changed, so that the certificate says nothing.
     """
-    delay, most = _Limits.of(gpu.certificate)
+    delay, most = _limits(certificate)
     batch = state.reshape(math.prod(state.shape[:-1]), state.shape[-1])
-    steps = min(most, gpu.certificate.depth + delay)
-    pointers = tuple(tensor.data_ptr() for tensor in (*gpu.kept, *gpu.now))
-    key = delay, most, gpu.key, pointers
+    steps = min(most, certificate.depth + delay)
+    pointers = tuple(tensor.data_ptr() for tensor in (*kept, *now))
+    key = delay, most, id(runner.fixed), pointers
+    unrecorded = replace(runner, recorded_runs=None)
 
     def changes() -> list[Tensor]:
-        return [(a != b).any() for a, b in zip(gpu.kept, joined_values(gpu.now), strict=True)]
+        return [(a != b).any() for a, b in zip(kept, joined_values(now), strict=True)]
 
     def joined(counts: Tensor, soft: Tensor, changed: list[Tensor]) -> Tensor:
         """Return the numbers of steps, whether a value is soft, and whether any changed."""
@@ -114,17 +120,17 @@ def run_until_closed_on_gpu(
         first = delay + 1  # steps that every example takes whose support is not closed yet
         if first >= steps or not torch.cuda.is_current_stream_capturing():
             (found,) = count(given)
-            return found, gpu.run_plainly(given, found[: len(given)], steps)
+            return found, unrecorded.final(given, steps, found[: len(given)])
         # Counting takes about as long as these steps: in a graph both run at the same time.
         counting, comparing = _branch(), _branch()
         with torch.cuda.stream(counting):
             counts, soft = closure.count(given, delay, most)
         with torch.cuda.stream(comparing):
             changed = changes()
-        middle = gpu.run_plainly(given, None, first)
+        middle = unrecorded.final(given, first)
         torch.cuda.current_stream().wait_stream(counting)
         middle = torch.where((counts > 0)[:, None], middle, given)
-        after = gpu.run_plainly(middle, counts - first, steps - first)
+        after = unrecorded.final(middle, steps - first, counts - first)
         torch.cuda.current_stream().wait_stream(comparing)
         return joined(counts, soft, changed), after
 
@@ -133,14 +139,14 @@ def run_until_closed_on_gpu(
         (found,) = closure.recorded_runs.run(("count", key), count, [batch.detach()])
         if steps * batch.numel() > _MOST_KEPT:
             steps = int(found[:B].max())
-        after = gpu.run_counts(batch, found[:B], steps)
+        after = runner.final(batch, steps, found[:B])
     else:
         found, after = closure.recorded_runs.run(("run", key), count_and_run, [batch])
     soft, *changed = found[B:].tolist()
     if any(changed):
         return None
     if soft:
-        after = _run_on(run, closure.depths, after, found[:B].cpu().numpy(), most)
+        after = _run_on(runner, closure.depths, after, found[:B].cpu().numpy(), most)
     return after.reshape(state.shape)
 
 
@@ -152,7 +158,7 @@ def _branch() -> torch.cuda.Stream:
 
 
 def _run_on(
-    run: RunCounts, depths_of: Depths, batch: Tensor, taken: npt.NDArray[np.int64], most: int
+    runner: Runner, depths_of: Depths, batch: Tensor, taken: npt.NDArray[np.int64], most: int
 ) -> Tensor:
     """Return the batch after further chunks of steps, until every support is closed."""
     taken = taken.copy()  # the backward pass of the first run still needs its own numbers
@@ -166,7 +172,7 @@ def _run_on(
             _warn(len(running), len(batch), most)
             break
         rows = torch.from_numpy(running).to(batch.device)
-        batch = batch.index_copy(0, rows, run(batch.index_select(0, rows), more))
+        batch = batch.index_copy(0, rows, _run(runner, batch.index_select(0, rows), more))
         taken[running] += more
         chunk *= 2
     return batch

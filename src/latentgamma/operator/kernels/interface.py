@@ -6,14 +6,13 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from ctypes import string_at
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from latentgamma.engine.tensors import are_plain, differentiable, has_triton
 from latentgamma.operator.rules import (
@@ -39,7 +38,7 @@ class ValueCache:
 
     def __init__(self) -> None:
         # The values, and what was computed from them.
-        self._entry: tuple[Values, dict[Hashable, Any]] | None = None
+        self._entry: tuple[list[Tensor], dict[Hashable, Any]] | None = None
 
     def kept(self, key: Hashable) -> tuple[Any, list[Tensor]] | None:
         """Return what is kept under this key, and the values (`joined_values`) that it is for.
@@ -47,7 +46,7 @@ class ValueCache:
         None where there is none yet. Whether the values are still the same is for the caller to see.
         """
         entry = self._entry
-        return None if entry is None or key not in entry[1] else (entry[1][key], entry[0].copies)
+        return None if entry is None or key not in entry[1] else (entry[1][key], entry[0])
 
     def get(
         self,
@@ -62,8 +61,8 @@ class ValueCache:
         """
         now = joined_values(tensors)
         entry = self._entry  # read once: another thread may replace it
-        if entry is None or not entry[0].are(now):
-            entry = Values(now), {}
+        if entry is None or not are_same(entry[0], now):
+            entry = copies_of(now), {}
         if in_any_process(key not in entry[1]) or key not in entry[1]:
             found = compute()
             self._entry = entry[0], {**entry[1], key: found}
@@ -75,47 +74,17 @@ class ValueCache:
         return ValueCache, ()
 
 
-#: Bytes up to which comparing memory takes a tenth of the time of `torch.equal`.
-_FEW_BYTES = 1 << 14
+def are_same(one: Sequence[Tensor], other: Sequence[Tensor]) -> bool:
+    """Return whether these tensors have the same dtypes, devices and values."""
+    return len(one) == len(other) and all(
+        a.dtype == b.dtype and a.device == b.device and torch.equal(a, b)
+        for a, b in zip(one, other, strict=True)
+    )
 
 
-class Values:
-    """A copy of tensors."""
-
-    def __init__(self, tensors: Sequence[Tensor]) -> None:
-        self.copies = [tensor.detach().clone() for tensor in tensors]
-        self._bytes = [_bytes(tensor) for tensor in tensors]
-
-    def are(self, now: Sequence[Tensor]) -> bool:
-        """Return whether these tensors have the same dtype, device and values."""
-        if len(now) != len(self.copies):
-            return False
-        for tensor, copy, kept in zip(now, self.copies, self._bytes, strict=True):
-            if tensor.dtype is not copy.dtype or tensor.shape != copy.shape:
-                return False
-            found = None if kept is None else _bytes(tensor)
-            if found is None:
-                if tensor.device != copy.device or not torch.equal(tensor, copy):
-                    return False
-            elif found != kept:
-                return False
-        return True
-
-
-def _bytes(tensor: Tensor) -> bytes | None:
-    """Return the memory of a tensor; None where it has too much, or none that can be read here.
-
-    It is copied: FSDP cannot free the memory of a parameter while numpy has a view of it.
-    """
-    if type(tensor) not in (Tensor, nn.Parameter) or not tensor.is_cpu:
-        return None
-    if not tensor.is_contiguous() or not 0 < tensor.nbytes <= _FEW_BYTES:
-        return None
-    try:
-        place = tensor.data_ptr()
-    except RuntimeError:  # under a transform of torch.func
-        return None
-    return string_at(place, tensor.nbytes) if place else None
+def copies_of(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """Return copies without gradients."""
+    return [tensor.detach().clone() for tensor in tensors]
 
 
 def joined_values(tensors: Iterable[Tensor]) -> list[Tensor]:
@@ -169,7 +138,9 @@ def make_literal_rows(literals: Literals, *, M: int, R: int) -> LiteralRows:
     return LiteralRows(M, R, *body, *rows(literals.head_rule, literals.head_atom))
 
 
-_ROWS: WeakKeyDictionary[SparseRules, tuple[object, Values, LiteralRows]] = WeakKeyDictionary()
+_ROWS: WeakKeyDictionary[SparseRules, tuple[object, list[Tensor], LiteralRows]] = (
+    WeakKeyDictionary()
+)
 
 
 def literal_rows_of(rules: SparseRules) -> LiteralRows:
@@ -179,9 +150,9 @@ def literal_rows_of(rules: SparseRules) -> LiteralRows:
     cached = _ROWS.get(rules)
     # Values on a GPU are not compared: that would have to wait for the device.
     same = cached is not None and cached[0] == version
-    if cached is None or not same or (rules.body_rule.is_cpu and not cached[1].are(literals)):
+    if cached is None or not same or (rules.body_rule.is_cpu and not are_same(cached[1], literals)):
         rows = make_literal_rows(literals, M=rules.M, R=rules.R)
-        cached = _ROWS[rules] = version, Values(literals), rows
+        cached = _ROWS[rules] = version, copies_of(literals), rows
     return cached[2]
 
 
@@ -268,28 +239,13 @@ def matrix_states(
 ) -> Iterator[Tensor]:
     """Yield the states after each step, from the coefficients as matrices. (…, M)."""
     one = torch.ones_like(c.gate)  # a tensor: a number would take three times as long
-    in_place = not torch.is_grad_enabled() and are_plain(state, *c)
-    in_place = in_place and not bump and not torch.compiler.is_compiling()
     for _ in range(steps):
         missing = one - state
-        if not in_place:
-            evidence = matrix_evidence(c, missing, product)
-            state = _advance(c, state, missing, evidence, bump=bump)
-        else:  # the same operations in the memory of their arguments
-            lack = product(missing, c.body_weight)
-            activation = torch.sub(c.margin, lack, out=lack).sigmoid_()
-            evidence = product(activation, c.head_weight).sub_(c.offset)
-            opening = (c.gate * evidence).sigmoid_()
-            state = state + opening.mul_(evidence.sigmoid_()).mul_(missing)
+        evidence = matrix_evidence(c, missing, product)
+        scaled = c.gate * evidence
+        gate = bump_gate(scaled) if bump else torch.sigmoid(scaled)
+        state = state + missing * (gate * torch.sigmoid(evidence))
         yield state
-
-
-def _advance(
-    c: Coefficients, state: Tensor, missing: Tensor, evidence: Tensor, *, bump: bool
-) -> Tensor:
-    scaled = c.gate * evidence
-    gate = bump_gate(scaled) if bump else torch.sigmoid(scaled)
-    return state + missing * (gate * torch.sigmoid(evidence))
 
 
 # ---- What a kernel for one kind of device implements
@@ -417,7 +373,7 @@ def _values(tensors: Sequence[Tensor]) -> int:
 
 def _record(function: Function, inputs: Sequence[Tensor]) -> _Recorded:
     with torch.inference_mode(False):  # later runs may come outside of that mode
-        given = [tensor.detach().clone() for tensor in inputs]
+        given = copies_of(inputs)
     stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -435,7 +391,7 @@ def _record(function: Function, inputs: Sequence[Tensor]) -> _Recorded:
 
 @dataclass(frozen=True)
 class FusedSteps:
-    """How to run T steps: everything about them that has no gradient."""
+    """How to run T steps: everything about them but the state."""
 
     kernel: Kernel
     rows: LiteralRows
@@ -445,41 +401,37 @@ class FusedSteps:
     steps: int
     bump: bool
     #: How many of the steps each example takes (B,); None for all of them.
-    counts: Tensor | None = None
+    counts: Tensor | None
+    #: The parameters that may need gradients; none inside `fixed()`.
+    stored: Stored
+    #: What the kernel read of the parameters before; None where it reads them in each run.
+    known: Any = None
     #: Where runs on a GPU are recorded, and what they depend on besides tensors and steps.
     recorded: RecordedRuns | None = None
     key: Hashable = None
 
-    def final(self, state: Tensor, stored: Stored, read: Any = None) -> Tensor:
-        """Return the state after all steps. (…, M).
-
-        `read` is what the kernel read of the parameters before; then `stored` may be empty.
-        """
+    def final(self, state: Tensor) -> Tensor:
+        """Return the state after all steps. (…, M)."""
         if state.dim() != 2:
             batch = state.reshape(math.prod(state.shape[:-1]), self.rows.M)
-            return self.final(batch, stored, read).reshape(state.shape)
-        return self._run(state, stored, read, every=False)
+            return self.final(batch).reshape(state.shape)
+        return self._run(state, every=False)
 
-    def trajectory(self, state: Tensor, stored: Stored, read: Any = None) -> Tensor:
+    def trajectory(self, state: Tensor) -> Tensor:
         """Return every state of the run, the first one included. (T + 1, …, M)."""
         batch = state.reshape(math.prod(state.shape[:-1]), self.rows.M)
-        states = self._run(batch, stored, read, every=True)
-        return states.reshape(self.steps + 1, *state.shape)
+        return self._run(batch, every=True).reshape(self.steps + 1, *state.shape)
 
-    def read(self, stored: Stored, dtype: torch.dtype) -> Any:
-        """Return the parameters of a step in the kernel's own form."""
-        return self.kernel.read(self, stored, dtype)
-
-    def _run(self, state: Tensor, stored: Stored, read: Any, *, every: bool) -> Tensor:
+    def _run(self, state: Tensor, *, every: bool) -> Tensor:
         """Return the last state of a batch, or `every` state, differentiable."""
-        tensors = (state, *stored)
+        tensors, read = (state, *self.stored), self.known
         wanted = [x.requires_grad for x in tensors]
         differentiated = torch.is_grad_enabled() and any(wanted)
         with torch.no_grad():
             if self.recorded is not None and not every and (read is None or not differentiated):
-                last, kept = self.forward_recorded(state, stored, read, keep=differentiated)
+                last, kept = self._forward_recorded(state, keep=differentiated)
             else:
-                read = self.read(stored, state.dtype) if read is None else read
+                read = self.kernel.read(self, self.stored, state.dtype) if read is None else read
                 last, kept = self.kernel.forward(self, read, state, keep=every or differentiated)
             result = last
             if every:
@@ -490,13 +442,8 @@ class FusedSteps:
 
         def gradients(arriving: Tensor, kept: Tensor) -> Sequence[Tensor]:
             grad = arriving if every else arriving[None]  # (1 or T + 1, B, M)
-            learn = any(wanted[1:])
-            if read is None:
-                found = self.backward_recorded(stored, kept, grad, learn=learn)
-            else:
-                by_state, sums = self.kernel.backward(self, read, kept, grad, learn=learn)
-                more = () if sums is None else self.kernel.read_backward(self, read, stored, sums)
-                found = (by_state, *more)
+            backward = self._backward_recorded if read is None else partial(self._backward, read)
+            found = backward(kept, grad, learn=any(wanted[1:]))
             return [x for x, want in zip(found, wanted, strict=False) if want]
 
         def again(tensors: Sequence[Tensor]) -> Tensor:
@@ -511,42 +458,47 @@ class FusedSteps:
         assert kept is not None  # keep=True
         return differentiable(result, gradients, again, tensors, [kept])
 
-    def forward_recorded(
-        self, state: Tensor, stored: Stored, read: Any, *, keep: bool
-    ) -> tuple[Tensor, Tensor | None]:
+    def _backward(
+        self, read: Any, kept: Tensor, grad: Tensor, *, learn: bool
+    ) -> tuple[Tensor, ...]:
+        """Return the gradients of the state and, to learn, of the parameters."""
+        by_state, sums = self.kernel.backward(self, read, kept, grad, learn=learn)
+        if sums is None:
+            return (by_state,)
+        return by_state, *self.kernel.read_backward(self, read, self.stored, sums)
+
+    def _forward_recorded(self, state: Tensor, *, keep: bool) -> tuple[Tensor, Tensor | None]:
         """Return what the kernel's `forward` does, from a graph that reads the parameters itself."""
 
         def function(state: Tensor, *counts: Tensor) -> tuple[Tensor, ...]:
-            run = replace(self, counts=_first_or_none(counts))
-            known = self.read(stored, state.dtype) if read is None else read
-            last, kept = self.kernel.forward(run, known, state, keep=keep)
+            run, read = replace(self, counts=_first_or_none(counts)), self.known
+            read = self.kernel.read(run, self.stored, state.dtype) if read is None else read
+            last, kept = self.kernel.forward(run, read, state, keep=keep)
             return (last,) if kept is None else (last, kept)
 
         last, *kept = self._run_recorded(("forward", keep), function, state)
         return last, _first_or_none(kept)
 
-    def backward_recorded(
-        self, stored: Stored, kept: Tensor, grad: Tensor, *, learn: bool
-    ) -> tuple[Tensor, ...]:
-        """Return the gradients of the state and the parameters, from a recorded graph."""
+    def _backward_recorded(self, kept: Tensor, grad: Tensor, *, learn: bool) -> tuple[Tensor, ...]:
+        """Return what `_backward` does, from a recorded graph."""
 
         def function(grad: Tensor, kept: Tensor, *counts: Tensor) -> tuple[Tensor, ...]:
             run = replace(self, counts=_first_or_none(counts))
-            read = self.read(stored, grad.dtype)
-            grad_state, sums = self.kernel.backward(run, read, kept, grad, learn=learn)
-            if sums is None:
-                return (grad_state,)
-            by_parameter = self.kernel.read_backward(run, read, stored, sums)
+            read = self.kernel.read(run, self.stored, grad.dtype)
+            by_state, *by_parameter = run._backward(read, kept, grad, learn=learn)
             # As one tensor: each result costs the host a launch.
-            return grad_state, torch.cat([x.reshape(-1) for x in by_parameter])
+            joined = [torch.cat([x.reshape(-1) for x in by_parameter])] if by_parameter else []
+            return by_state, *joined
 
-        grad_state, *joined = self._run_recorded(("backward", learn), function, grad, kept)
+        by_state, *joined = self._run_recorded(("backward", learn), function, grad, kept)
         if not joined:
-            return (grad_state,)
-        parts = torch.split(joined[0], [x.numel() for x in stored])
+            return (by_state,)
+        parts = torch.split(joined[0], [x.numel() for x in self.stored])
         # All but two parameters are vectors already.
-        same = (p if x.dim() == 1 else p.view_as(x) for p, x in zip(parts, stored, strict=True))
-        return grad_state, *same
+        same = (
+            p if x.dim() == 1 else p.view_as(x) for p, x in zip(parts, self.stored, strict=True)
+        )
+        return by_state, *same
 
     def _run_recorded(
         self, kind: Hashable, function: Function, *inputs: Tensor
@@ -582,17 +534,17 @@ def _first_or_none(tensors: Sequence[Tensor]) -> Tensor | None:
 LEAST_SIZE = 128
 
 
-def kernel_for(rules: AbstractRules, state: Tensor, parameters: Sequence[Tensor]) -> Kernel | None:
+def kernel_for(rules: SparseRules, state: Tensor, parameters: Sequence[Tensor]) -> Kernel | None:
     """Return the kernel that runs these rules on this state, or None where plain torch has to.
 
     What is traced, mapped or carries a forward derivative stays with plain torch, and so do
     sixteen-bit states. The two differ by rounding, so nothing but the call may decide.
     """
-    if not isinstance(rules, SparseRules) or torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or torch._C._get_tracing_state():
         return None
-    if not is_worth_a_kernel(rules):
+    if rules.M + rules.R + rules.body_rule.numel() < LEAST_SIZE:
         return None
-    if state.dtype not in (torch.float32, torch.float64) or _is_traced():
+    if state.dtype not in (torch.float32, torch.float64):
         return None
     every = (state, *parameters)
     if not are_plain(*every):
@@ -602,15 +554,6 @@ def kernel_for(rules: AbstractRules, state: Tensor, parameters: Sequence[Tensor]
     if state.dtype != torch.float32 or not all(t.is_cuda for t in (*every, rules.body_rule)):
         return None
     return _cuda_kernel()
-
-
-def is_worth_a_kernel(rules: SparseRules) -> bool:
-    """Return whether the program is not too small for a kernel."""
-    return rules.M + rules.R + rules.body_rule.numel() >= LEAST_SIZE
-
-
-def _is_traced() -> bool:
-    return bool(torch._C._get_tracing_state())
 
 
 @cache
