@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from collections.abc import Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -103,9 +104,8 @@ def render(
         "data": json.dumps(data, allow_nan=False).replace("<", "\\u003c"),
     }
     page = (assets / "page.html").read_text(encoding="utf-8")
-    for name, text in parts.items():
-        page = page.replace("{" + name + "}", text)
-    return page
+    # In one pass, so that nothing in a part is taken for the name of another.
+    return re.sub(r"\{(\w+)\}", lambda name: parts[name[1]], page)
 
 
 def _place(program: Program, rule: int, *, named: bool) -> str:
