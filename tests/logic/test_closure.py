@@ -258,6 +258,14 @@ def test_twenty_atoms_of_a_level_are_printed_and_the_others_counted(atoms: int):
     )
 
 
+def test_atoms_that_a_count_is_compiled_into_are_not_counted_as_more():
+    heads = "\n".join(f"x{i:02} :- a." for i in range(19))
+    program = parse(f"p :- 2 {{ a; b; c; d; e; f; g; h }}.\n{heads}")
+    known = closure(program, list("abcdefgh"))
+    names = ", ".join(f"x{i:02}" for i in range(19))
+    assert str(known).splitlines()[1] == f"1  {names}"
+
+
 def test_indices_are_in_a_closure_as_their_atoms_are():
     known = closure(Program.from_rules([("b", ["a"]), ("d", ["c"])]), ["a"])
     for i, name in enumerate(known.program.atoms):

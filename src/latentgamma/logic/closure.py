@@ -383,9 +383,9 @@ class Closure(Displayed):
             frozenset(self._names_between(a, b)) for a, b in pairwise(self.offsets.tolist())
         )
 
-    def _names_between(self, start: int, stop: int, most: int | None = None) -> list[str]:
+    def _names_between(self, start: int, stop: int) -> list[str]:
         found = np.sort(self.order[start:stop])
-        return [self.program.atoms[i] for i in found[~self.program.auxiliary[found]][:most]]
+        return [self.program.atoms[i] for i in found[~self.program.auxiliary[found]]]
 
     def __len__(self) -> int:
         return len(self.order) - int(np.count_nonzero(self.program.auxiliary[self.order]))
@@ -424,9 +424,9 @@ class Closure(Displayed):
             if d == 100:
                 lines.append(f"…  {self.depth + 1 - d} more levels")
                 break
-            names = [quote(name) for name in self._names_between(a, b, 20)]
-            more = f", … {b - a - 20} more" if b - a > 20 else ""
-            lines.append(f"{d}  {', '.join(names) or '–'}{more}")
+            names = self._names_between(a, b)
+            more = f", … {len(names) - 20} more" if len(names) > 20 else ""
+            lines.append(f"{d}  {', '.join(map(quote, names[:20])) or '–'}{more}")
         return "\n".join(lines)
 
 
