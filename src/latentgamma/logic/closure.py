@@ -28,7 +28,6 @@ from latentgamma.program.program import (
     Indices,
     Offsets,
     Program,
-    Stratum,
     read_only,
     require_definite,
     require_program,
@@ -55,20 +54,11 @@ def derive_levels(program: Program, given: Mask) -> Levels:
     return _derive_in_python(program, given)
 
 
-class _Lists(NamedTuple):
-    uses: list[list[int]]
-    heads: list[list[int]]
-    stated: list[int]
-    body_sizes: list[int]
-
-
-def _as_lists(program: Program) -> _Lists:
-    return _Lists(
-        rules_using(program).to_lists(),
-        Csr(program.head_indptr, program.head_indices).to_lists(),
-        stated_facts(program).tolist(),
-        program.body_sizes.tolist(),
-    )
+def _as_lists(program: Program) -> tuple[list[list[int]], list[list[int]], list[int], list[int]]:
+    """Return the rules that use each atom, heads, stated facts, and the sizes of bodies."""
+    heads = Csr(program.head_indptr, program.head_indices).to_lists()
+    stated, sizes = stated_facts(program).tolist(), program.body_sizes.tolist()
+    return rules_using(program).to_lists(), heads, stated, sizes
 
 
 def _small_body_sizes(program: Program) -> npt.NDArray[Any]:
@@ -551,18 +541,12 @@ def closure_of_mask(program: Program, given: Mask) -> Closure:
     return Closure(program, read_only(state), depth, read_only(order), read_only(offsets))
 
 
-def stratum_facts(stratum: Stratum, known: Mask) -> Mask:
-    """Return the facts of a stratum, from what the strata below it have made true. Shape (…, m)."""
-    facts: Mask = known[..., stratum.atom] != stratum.negated
-    return facts
-
-
 def _derive_by_strata(program: Program, given: Mask) -> Levels:
     known = given.copy()
     order: list[npt.NDArray[Any]] = [np.flatnonzero(given)]
     offsets = [0, int(given.sum())]
     for stratum in program.strata:
-        closed = derive_levels(stratum.program, stratum_facts(stratum, known))
+        closed = derive_levels(stratum.program, known[stratum.atom] != stratum.negated)
         start = closed.offsets[1]
         order.append(stratum.atom[closed.order[start:]])
         offsets += (offsets[-1] + closed.offsets[2:] - start).tolist()

@@ -29,8 +29,6 @@ Octets: TypeAlias = npt.NDArray[np.uint8]
 #: Of about this many bytes, packed and unpacked, compiled code saves the time in which Python visits
 #: one literal: G4 takes numpy 2.7 ms for 10 MB, and compiled code 1.3 ms.
 BYTES_PER_LITERAL = 8192
-# Fact sets that are packed together, a multiple of 64: their bytes stay in the cache.
-_CHUNK = 2048
 # Bytes that numpy fills or reads together, eight sets in each: they stay in the second-level cache.
 # On G4, parts of 2^16 bytes take 1.6 times as long, because of the calls, and of 2^19 1.1 times.
 _PART_BYTES = 1 << 18
@@ -72,14 +70,8 @@ def pack(rows: npt.ArrayLike) -> Planes:
     planes = np.zeros((M, -(-N // 64)), np.uint64)
     if not planes.size:
         return planes
-    if not worth_compiling(given.size // BYTES_PER_LITERAL):
-        pack_with_numpy(given, planes)
-        return planes
-    for start in range(0, N, _CHUNK):
-        part = np.ascontiguousarray(given[start : start + _CHUNK])
-        words = np.empty((M, -(-len(part) // 64)), np.uint64)
-        pack_into(part, words)
-        planes[:, start // 64 : start // 64 + words.shape[1]] = words
+    fill = pack_into if worth_compiling(given.size // BYTES_PER_LITERAL) else pack_with_numpy
+    fill(np.ascontiguousarray(given), planes)
     return planes
 
 
@@ -109,13 +101,8 @@ def unpack(planes: Planes, N: int) -> Mask:
     rows = np.empty((N, M), np.bool_)
     if not rows.size:
         return rows
-    if not worth_compiling(rows.size // BYTES_PER_LITERAL):
-        unpack_with_numpy(np.ascontiguousarray(planes[:, : -(-N // 64)]), rows)
-        return rows
-    for start in range(0, N, _CHUNK):
-        part = rows[start : start + _CHUNK]
-        words = np.ascontiguousarray(planes[:, start // 64 : start // 64 + -(-len(part) // 64)])
-        unpack_into(words, part)
+    fill = unpack_into if worth_compiling(rows.size // BYTES_PER_LITERAL) else unpack_with_numpy
+    fill(np.ascontiguousarray(planes[:, : -(-N // 64)]), rows)
     return rows
 
 

@@ -192,7 +192,8 @@ def close_tensor(program: Program, planes: Tensor, threads: int, out: Tensor | N
     if planes.is_cuda:
         closed = _close_on_cuda(program, planes.detach())
     else:
-        closed = _close_on_cpu(program, planes.detach(), threads)
+        words = planes.detach().contiguous().numpy().view("uint64")
+        closed = torch.from_numpy(close_planes(program, words, threads, None).view("int64"))
     return closed if out is None else out.copy_(closed)
 
 
@@ -209,8 +210,3 @@ def _close_on_cuda(program: Program, planes: Tensor) -> Tensor:
         facts[negated] = ~facts[negated]
         state[atom[derived]] = close_on_cuda(stratum.program, facts)[derived]
     return state
-
-
-def _close_on_cpu(program: Program, planes: Tensor, threads: int) -> Tensor:
-    words = planes.contiguous().numpy().view("uint64")
-    return torch.from_numpy(close_planes(program, words, threads, None).view("int64"))

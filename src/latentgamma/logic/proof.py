@@ -102,7 +102,8 @@ def blocked_rules(program: Program, state: Mask, goal: int) -> tuple[Blocked, ..
         holding = tuple(name for name in negated if true[name])
         return (Blocked(-1, missing, holding, counted=(tuple(met), bound)),)
     found = []
-    for rule in rules_with_head(program, goal):
+    ends, rules = rules_deriving(program)
+    for rule in rules[ends[goal] : ends[goal + 1]].tolist():
         literals = program.literals_of(rule).tolist()
         found.append(
             Blocked(
@@ -120,13 +121,6 @@ def _count_note(met: tuple[str, ...], needed: int) -> str:
     """Return how many of the literals of a count hold, as texts."""
     shown = " and ".join(met) if len(met) <= 2 else f"{', '.join(met[:-1])} and {met[-1]}"
     return f"{shown or 'none'}: {len(met)} of the {needed} needed"
-
-
-def rules_with_head(program: Program, goal: int) -> list[int]:
-    """Return the numbers of the rules that derive an atom."""
-    ends, rules = rules_deriving(program)
-    found: list[int] = rules[ends[goal] : ends[goal + 1]].tolist()
-    return found
 
 
 def join_names(names: Iterable[str]) -> str:
@@ -496,7 +490,8 @@ class Derivations(Displayed):
         needed = np.array(sorted(atoms_needed(program, self._reasons, goal)))
         needed = needed[~program.auxiliary[needed]]
         steps = tuple(self._steps(needed[np.argsort(level[needed], kind="stable")].tolist()))
-        leaves = absent_leaves(program, steps, self.closure.state)
+        denied = dict.fromkeys(name for step in steps for name in step.negated)
+        leaves = tuple(absent_leaf(program, self.closure.state, name) for name in denied)
         given = self.facts if leaves else frozenset()
         return Derivation(program, program.atoms[goal], int(level[goal]), steps, leaves, given)
 
@@ -665,12 +660,6 @@ def proof_step(program: Program, reasons: Reasons, atom: int) -> ProofStep:
     negated = [names[~b] for b in literals if b < 0] + list(origin.absent if origin else ())
     label = origin.label if origin else program.label(rule)
     return ProofStep(names[atom], rule, premises, tuple(negated), origin, label)
-
-
-def absent_leaves(program: Program, steps: Iterable[ProofStep], state: Mask) -> tuple[Absent, ...]:
-    """Return why each negated atom of the steps does not follow."""
-    names = dict.fromkeys(name for step in steps for name in step.negated)
-    return tuple(absent_leaf(program, state, name) for name in names)
 
 
 def absent_leaf(program: Program, state: Mask, name: str) -> Absent:
