@@ -13,7 +13,7 @@ import numpy.typing as npt
 from latentgamma._arguments import one_of, real_number
 from latentgamma.certificate.bounds import GateNumbers, LiteralWeights, RowNumbers, sigmoid
 from latentgamma.certificate.certify import Certificate, window
-from latentgamma.certificate.ends import reproduces, worst_cases
+from latentgamma.certificate.ends import reproduced_level, worst_cases
 from latentgamma.certificate.rounding import WIDE, Array, Rounding
 from latentgamma.errors import CertificateError
 from latentgamma.logic.closure import depth_bound
@@ -391,7 +391,7 @@ def reaches(sizes: Sizes, constants: Constants, horizon: float, *, dtype: str, b
         )
 
     halfway = (c.gamma_plus + sizes.rho_max * c.gamma_minus) / 2
-    if sizes.R and not reproduces(row(sizes.k, sizes.fewest_heads, 1, halfway)):
+    if sizes.R and reproduced_level(row(sizes.k, sizes.fewest_heads, 1, halfway)) is None:
         return False
     worst = []
     if sizes.least_body:

@@ -70,11 +70,6 @@ def lower_end(
     return depth * _lag(grid, values, rounding, tolerance)
 
 
-def reproduces(weights: LiteralWeights, tolerance: float = 0.0) -> bool:
-    """Return whether some level x > ½ of the bodies brings every head to x in one step."""
-    return reproduced_level(weights, tolerance) is not None
-
-
 def reproduced_level(weights: LiteralWeights, tolerance: float = 0.0) -> float | None:
     """Return a level x > ½ with f(x) ≥ x: bodies at x bring all heads to x in one step; or None.
 

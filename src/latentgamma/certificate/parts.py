@@ -20,7 +20,7 @@ from latentgamma.certificate.ends import Worst, worst_cases
 from latentgamma.errors import ModelError
 from latentgamma.logic.equivalence import not_entailed
 from latentgamma.program.facts import Mask
-from latentgamma.program.graph import negation_name
+from latentgamma.program.graph import Csr, negation_name
 from latentgamma.program.program import Program, Rule
 
 #: Names that a message shows, and characters of a rule.
@@ -121,7 +121,7 @@ def parts_of(model: Certifiable, program: Program, dtype: str | None) -> list[Pa
         if stratum is not None:
             own = LiteralRules(stratum.program, 2 * stratum.atom.astype(np.int64) + stratum.negated)
             rules = _align(own, literal, names)
-            if rules is not None and not _writes_heads(rules, written):
+            if rules is not None and not written[rules.program.head_indices].all():
                 rules = None
         found.append(Part(one, literal, written, names, rules, dtype))
     return found
@@ -155,9 +155,9 @@ def _names(literal: npt.NDArray[np.int64], program: Program) -> tuple[str, ...]:
 
 
 def _check_places(literal: npt.NDArray[np.int64], written: Mask, names: Sequence[str]) -> None:
-    order = np.sort(literal)
-    if np.any(order[1:] == order[:-1]):
-        twice = names[int(np.flatnonzero(literal == order[1:][order[1:] == order[:-1]][0])[0])]
+    _, first, counts = np.unique(literal, return_index=True, return_counts=True)
+    if np.any(counts > 1):
+        twice = names[first[counts > 1][0]]
         raise ModelError(f"nothing can be proved of a part of a model that reads '{twice}' twice")
     wrong = np.flatnonzero(written & (literal % 2 == 1))
     if len(wrong):
@@ -185,10 +185,6 @@ def _align(
         atoms=names,
     )
     return LiteralRules(moved, literal)
-
-
-def _writes_heads(rules: LiteralRules, written: Mask) -> bool:
-    return bool(written[rules.program.head_indices].all())
 
 
 # ---- Whether two sequences of rules agree
@@ -249,24 +245,11 @@ def _order_problem(
 def _join(strata: Sequence[LiteralRules], program: Program) -> LiteralRules:
     """Return the rules of all strata as one definite program over literals."""
     literal = np.unique(np.concatenate([np.zeros(0, np.int64), *(one.literal for one in strata)]))
-    place = [np.searchsorted(literal, one.literal) for one in strata]
-    programs = [one.program for one in strata]
-
-    def joined(field: str) -> list[npt.NDArray[np.int64]]:
-        parts = [at[getattr(one, field)] for at, one in zip(place, programs, strict=True)]
-        return [np.zeros(0, np.int64), *parts]
-
-    def ends(field: str) -> npt.NDArray[np.int64]:
-        sizes = [np.diff(getattr(one, field)) for one in programs]
-        return np.cumsum(np.concatenate([np.zeros(1, np.int64), *sizes]))
-
-    whole = Program.from_arrays(
-        ends("body_indptr"),
-        np.concatenate(joined("body_indices")),
-        np.concatenate(joined("head_indices")),
-        ends("head_indptr"),
-        atoms=_names(literal, program),
-    )
+    programs = [(one.program, np.searchsorted(literal, one.literal)) for one in strata]
+    bodies = Csr.joined(Csr(one.body_indptr, place[one.body_indices]) for one, place in programs)
+    heads = Csr.joined(Csr(one.head_indptr, place[one.head_indices]) for one, place in programs)
+    names = _names(literal, program)
+    whole = Program.from_arrays(*bodies, heads.indices, heads.indptr, atoms=names)
     return LiteralRules(whole, literal)
 
 

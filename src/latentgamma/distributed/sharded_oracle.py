@@ -24,6 +24,7 @@ from latentgamma.distributed.shards import ShardedRules, divide_atoms
 from latentgamma.errors import ArgumentError, ModelError, ParseError, ProgramError
 from latentgamma.operator.model import LatentGamma, closed_form_model, closed_form_rules
 from latentgamma.program.files import is_rule_text
+from latentgamma.program.graph import Csr
 from latentgamma.program.program import Program, require_definite
 from latentgamma.program.rule_text import read_rule_bytes
 
@@ -128,28 +129,27 @@ def load_shard(path: str | os.PathLike[str], mesh: DeviceMesh) -> ProgramShard:
     problems = [text for text in ranks.objects(problem) if text]
     if part is None or problems:  # an error in one process is one in all
         raise ProgramError(problems[0])
-    names, body_ptr, body, head_ptr, head = part
+    names, bodies, heads = part
     atoms, number = _joined_names(names, ranks)
-    del names
-    rules = Program.from_arrays(body_ptr, number[body], number[head], head_ptr, atoms=atoms)
-    del part, body, head
+    rules = Program.from_arrays(
+        bodies.indptr, number[bodies.indices], number[heads.indices], heads.indptr, atoms=atoms
+    )
+    del part, names, bodies, heads
     if ranks.largest(rules.R)[0] == 0 and not atoms:
         raise ProgramError(f"{shown}: there is no rule in it")
     return ProgramShard.of(rules, mesh)
 
 
-def _read_part(
-    path: Path, ranks: Ranks
-) -> tuple[dict[str, int], Numbers, npt.NDArray[np.int32], Numbers, npt.NDArray[np.int32]]:
-    """Return the names of a part of the file in the order they appear, and its rules as rows."""
+def _read_part(path: Path, ranks: Ranks) -> tuple[dict[str, int], Csr, Csr]:
+    """Return the names of a part of the file in the order they appear, the bodies and the heads."""
     if not is_rule_text(path):
         raise ProgramError(
             f"{str(path)!r}: only rule text (.lp, .pl or .dl) can be read in parts; convert it with "
             "'latentgamma convert'"
         )
     names: dict[str, int] = {}
-    sizes: tuple[list[Numbers], list[Numbers]] = ([], [])
-    atoms: tuple[list[npt.NDArray[np.int32]], list[npt.NDArray[np.int32]]] = ([], [])
+    bodies: list[Csr] = []
+    heads: list[Csr] = []
     try:
         with path.open("rb") as file:
             start, stop = _range(file, ranks)
@@ -158,23 +158,11 @@ def _read_part(
                 number = np.array(
                     [names.setdefault(name, len(names)) for name in program.atoms], np.int32
                 )
-                for i, (indptr, indices) in enumerate(
-                    (
-                        (program.body_indptr, program.body_indices),
-                        (program.head_indptr, program.head_indices),
-                    )
-                ):
-                    sizes[i].append(np.diff(indptr))
-                    atoms[i].append(number[indices])
+                bodies.append(Csr(program.body_indptr, number[program.body_indices]))
+                heads.append(Csr(program.head_indptr, number[program.head_indices]))
     except OSError as error:
         raise ProgramError(f"cannot read {str(path)!r}: {file_problem(error)}") from None
-    body_ptr, head_ptr = (_starts(each) for each in sizes)
-    body, head = (np.concatenate([np.empty(0, np.int32), *each]) for each in atoms)
-    return names, body_ptr, body, head_ptr, head
-
-
-def _starts(sizes: list[Numbers]) -> Numbers:
-    return np.concatenate([[0], *sizes]).cumsum().astype(np.int64)
+    return names, Csr.joined(bodies), Csr.joined(heads)
 
 
 def _range(file: BinaryIO, ranks: Ranks) -> tuple[int, int]:

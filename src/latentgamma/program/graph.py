@@ -41,6 +41,17 @@ class Csr(NamedTuple):
         ends = np.cumsum([0, *map(len, listed)])
         return cls(ends.astype(np.int32), np.array([i for row in listed for i in row], np.int32))
 
+    @classmethod
+    def joined(cls, parts: Iterable[Csr]) -> Csr:
+        """Return the rows of several relations, one relation after another."""
+        listed = list(parts)
+        sizes = [np.zeros(1, np.int64), *(part.sizes for part in listed)]
+        none = np.zeros(0, np.int32)
+        return cls(
+            np.concatenate(sizes).cumsum(),
+            np.concatenate([none, *(part.indices for part in listed)]),
+        )
+
     @property
     def sizes(self) -> npt.NDArray[Any]:
         """The length of each row."""
