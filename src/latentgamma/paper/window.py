@@ -6,6 +6,9 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+
+from latentgamma.certificate.bounds import sigmoid
 from latentgamma.certificate.constants import Constants
 from latentgamma.program.program import Program, require_definite
 
@@ -59,7 +62,8 @@ def paper_window(program: Program, constants: Constants | None = None) -> PaperW
     c = Constants.paper() if constants is None else constants
     plus, minus = c.gamma_plus, c.gamma_minus
     evidence = (plus - program.rho_max * minus) / 2
-    leak = _sigmoid(-evidence) * _sigmoid(-c.gate * evidence)
+    through, gate, off = sigmoid(-np.array([evidence, c.gate * evidence, c.sharpness / 2])).tolist()
+    leak = through * gate
     star = 4 * program.k * program.M * math.exp(-c.body)
     return PaperWindow(
         gamma_plus=plus,
@@ -68,12 +72,8 @@ def paper_window(program: Program, constants: Constants | None = None) -> PaperW
         t_max=float(math.floor(math.log(2) / leak)) if leak > 1e-300 else math.inf,
         star=star,
         star_holds=star <= 1 and program.rho_max <= 100,
-        match_on=1 - _sigmoid(-c.sharpness / 2),
-        match_off=_sigmoid(-c.sharpness / 2),
+        match_on=1 - off,
+        match_off=off,
         evidence=evidence,
         sink_leak=3.4e-25,
     )
-
-
-def _sigmoid(x: float) -> float:
-    return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))

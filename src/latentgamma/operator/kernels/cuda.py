@@ -135,7 +135,7 @@ def steps_of_tile(counts, example, seen, T, HAS_COUNTS: tl.constexpr):
 # throughout. Each program computes some rules, a thread for each.
 #
 # `index` is (body_start, body_place, head_start, head_place); `parameters` is a tuple as in
-# `interface.Parameters`, `coefficients` one as in `interface.Coefficients`. TINY and EPS are the
+# `interface.Stored`, `coefficients` one as in `interface.Coefficients`. TINY and EPS are the
 # smallest positive number and the roundoff of the parameters' dtype.
 
 @triton.jit
