@@ -95,6 +95,16 @@ def test_the_printed_formula_is_no_lower_bound() -> None:
     assert lower_bound_bits(504, 648, 2, printed=True) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("size", [(63_436, 1_000, 176), (300_000, 200_000, 3)])
+def test_the_bounds_hold_for_programs_of_any_size(size: tuple[int, int, int]) -> None:
+    M, R, k = size
+    rules = M * sum(math.comb(M, body) for body in range(k + 1))  # of all programs of this size
+    number = math.fsum(math.log2(rules - i) - math.log2(i + 1) for i in range(R))
+    high = upper_bound_bits(M, R, k)
+    assert high == pytest.approx(number + math.log2(R + 1), rel=1e-12)
+    assert 0.9 * high < lower_bound_bits(M, R, k) < high
+
+
 def test_more_room_never_needs_fewer_bits() -> None:
     for M in range(1, 12):
         for R in range(1, 12):

@@ -288,10 +288,12 @@ def _splits(M: int, size: int) -> range:
 
 
 def _log2_comb(n: int, r: int) -> float:
-    """Return log₂ C(n, r), by sums that stay exact to rounding where n is huge and r small."""
+    """Return log₂ C(n, r), to rounding also where n has more digits than a float."""
     r = min(r, n - r)
-    if r <= 0:
-        return 0.0
-    if r <= 100_000:
-        return math.fsum(math.log2((n - i) / (i + 1)) for i in range(r))
-    return (math.lgamma(n + 1) - math.lgamma(r + 1) - math.lgamma(n - r + 1)) / math.log(2)
+    if r * n.bit_length() <= 1 << 20:
+        return math.log2(math.comb(n, r))
+    # log n!/(n − r)! by Stirling's series, in x = r/n: n^r times a factor of at most e^r.
+    x = r / n
+    slope = -math.log1p(-x) / x if x else 1.0
+    falling = r * (math.log(n) + (1 - x + 1 / (2 * n)) * slope - 1) - x * x / (12 * r * (1 - x))
+    return (falling - math.lgamma(r + 1)) / math.log(2)
