@@ -297,6 +297,7 @@ def test_several_values_of_a_category_become_a_set():
     y = np.isin(city, list("bdg")) ^ (rng.random(2000) < 0.05)
     classifier = lg.RuleClassifier(form="rules").fit({"city": city}, y)
     assert [str(rule) for rule in classifier.rules_] == ["y :- city in {b, d, g}."]
+    assert "in {'b', 'd', 'g'}" in classifier.to_python()  # in the same order in every process
 
 
 def test_thresholds_are_short_and_split_the_sample():

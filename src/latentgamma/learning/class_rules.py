@@ -630,7 +630,8 @@ def _python(literal: Literal) -> str:
     elif condition.op == "is missing":
         return known if literal.negated else f"not {known}"
     elif condition.op == "in":
-        text = f"{known} and {value} in {set(condition.value)!r}"  # type: ignore[arg-type]
+        values = ", ".join(map(repr, condition.value))  # type: ignore[arg-type]
+        text = f"{known} and {value} in {{{values}}}"  # a set itself prints in any order
     else:
         op = "==" if condition.op == "=" else condition.op
         text = f"{known} and {value} {op} {condition.value!r}"
