@@ -354,49 +354,45 @@ def text(row, column):
 
 
 def statistics(
-    form: Form, bodies: Sequence[Sequence[Literal]], covers: Sequence[Any], weights: Floats
+    form: Form, bodies: Sequence[Sequence[Literal]], columns: Mapping[str, Column], weights: Floats
 ) -> tuple[RuleStatistics, ...]:
-    """Return what rows say about each rule; `covers` has the rows of each, (n,) each."""
-    total = weights.sum(0)
-    open_rows, found = np.ones(len(weights), np.bool_), []
+    """Return what rows say about each rule.
+
+    Args:
+        form: the form, with its numbers.
+        bodies: the literals of each rule, or of each term of a score.
+        columns: the columns of the table.
+        weights: the weight of each row as a positive and as a negative. (n, 2)
+    """
+    n, total = len(weights), weights.sum(0)
+    covers = [covered(body, columns, n) for body in bodies]
+    count = sum(_has_threshold(literal) for body in bodies for literal in body)
+    bits = math.log2(2 * max(count, 1) / _OUTSIDE)
+    open_rows, found = np.ones(n, np.bool_), []
     for i, (body, rows) in enumerate(zip(bodies, covers, strict=True)):
-        mine = rows & open_rows
+        inside, outside = form.with_and_without(i, covers, n)
+        gains = weights[:, 0] * np.log2(inside / outside)
+        gains += weights[:, 1] * np.log2((1 - inside) / (1 - outside))
+        thresholds = []
+        for k, literal in enumerate(body):
+            if _has_threshold(literal):
+                others = open_rows & covered([*body[:k], *body[k + 1 :]], columns, n)
+                thresholds.append(_interval(literal, columns, others, gains, bits))
+        counts = weights[rows & open_rows].sum(0)
         if form.score is None:
-            open_rows &= ~rows
+            open_rows = open_rows & ~rows
         points = None if form.score is None else form.score.points[i]
         rate = form.rates[i] if form.rates else None
-        found.append(_statistics(i + 1, _text(body), weights[mine].sum(0), total, rate, points))
+        one = _statistics(i + 1, _text(body), counts, total, rate, points)
+        found.append(one._replace(thresholds=tuple(thresholds)))
     if form.score is None and bodies:
         rest = weights[open_rows].sum(0)
         found.append(_statistics(0, "otherwise", rest, total, form.rates[-1], None))
     return tuple(found)
 
 
-def with_thresholds(
-    found: Sequence[RuleStatistics], form: Form, bodies: Sequence[Sequence[Literal]],
-    columns: Mapping[str, Column], weights: Floats,
-) -> tuple[RuleStatistics, ...]:  # fmt: skip
-    """Return statistics with the intervals of the thresholds; `weights` is as in `statistics`."""
-    n = len(weights)
-    covers = [covered(body, columns, n) for body in bodies]
-    ordered = [[one.condition is not None and one.condition.op in ("<", ">=") for one in body]
-               for body in bodies]  # fmt: skip
-    count = sum(map(sum, ordered))
-    if not count:
-        return tuple(found)
-    bits = math.log2(2 * count / _OUTSIDE)
-    new = list(found)
-    for i, body in enumerate(bodies):
-        inside, outside, open_rows = form.with_and_without(i, covers, n)
-        gains = weights[:, 0] * np.log2(inside / outside)
-        gains += weights[:, 1] * np.log2((1 - inside) / (1 - outside))
-        intervals = []
-        for k, literal in enumerate(body):
-            if ordered[i][k]:
-                rows = open_rows & covered([*body[:k], *body[k + 1 :]], columns, n)
-                intervals.append(_interval(literal, columns, rows, gains, bits))
-        new[i] = new[i]._replace(thresholds=tuple(intervals))
-    return tuple(new)
+def _has_threshold(literal: Literal) -> bool:
+    return literal.condition is not None and literal.condition.op in ("<", ">=")
 
 
 def _interval(
@@ -502,10 +498,9 @@ def _contradictory(body: Sequence[Literal]) -> bool:
 
 def _side(literal: Literal) -> object:
     """Return the column and the side of a threshold; of other literals, themselves."""
-    condition = literal.condition
-    if literal.negated or condition is None or condition.op not in ("<", ">="):
+    if literal.negated or not _has_threshold(literal):
         return literal
-    return condition.column, condition.op
+    return literal.column, literal.condition.op  # type: ignore[union-attr]
 
 
 def _implies(body: Iterable[Literal], other: Iterable[Literal]) -> bool:

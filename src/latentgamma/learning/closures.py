@@ -121,10 +121,10 @@ def closure_alternatives(
         labelled = examples.known[:, head]
         negatives = examples.closed[labelled & ~examples.closed[:, head]]
         task = _task(head, needing, negatives, examples)
-        others = alternatives_to(task, body, needing)
-        unproved += not others.proved
-        if others.bodies:
-            found[rule] = others.bodies
+        others, proved = alternatives_to(task, body, needing)
+        unproved += not proved
+        if others:
+            found[rule] = others
     return found, unproved
 
 

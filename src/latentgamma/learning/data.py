@@ -92,8 +92,9 @@ def is_frame(source: Any) -> bool:
 def _column(name: str, cells: Any, table: Cells) -> Values:
     """Return the values of a column; a DataError names the row or the line of a wrong cell."""
     raw = np.asarray(cells) if isinstance(cells, list) else column_array(cells)
-    if name == TRAJECTORY:  # a trajectory may be called anything
-        return number_names(map(str.strip, cells) if table.lines else raw.tolist())
+    if name == TRAJECTORY:  # a trajectory may be called anything, so each gets a number
+        called, numbers = map(str.strip, cells) if table.lines else raw.tolist(), dict[Any, int]()
+        return np.array([numbers.setdefault(one, len(numbers)) for one in called], np.float64)
     if raw.dtype.kind in "biuf":
         return raw.astype(np.float64)
     values = np.empty(len(raw))
@@ -111,16 +112,6 @@ def _cell(cell: Any) -> float:
     if cell is None or type(cell).__name__ in ("NAType", "NaTType"):
         return np.nan
     return parse_cell(cell) if isinstance(cell, str) else float(cell)
-
-
-def number_names(names: Iterable[Any]) -> Values:
-    """Return a number for each different name, in the order they come.
-
-    >>> number_names(["x", "y", "x"]).tolist()
-    [0.0, 1.0, 0.0]
-    """
-    numbers: dict[Any, int] = {}
-    return np.array([numbers.setdefault(name, len(numbers)) for name in names], np.float64)
 
 
 def check_columns(names: Sequence[str], what: str) -> None:
@@ -535,9 +526,7 @@ def _trajectories(source: Any, targets: Any, reading: _Reading) -> tuple[ValueTa
             names = [name for name in names if name != TRAJECTORY]
             parts = [values[which == one] for one in dict.fromkeys(which.tolist())]
     else:
-        if hasattr(source, "detach"):
-            source = source.detach().cpu().double().numpy()
-        if isinstance(source, np.ndarray) and source.ndim == 2:
+        if getattr(source, "ndim", 0) == 2:
             source = [source]
         if not isinstance(source, Iterable):
             raise DataError("trajectories must be arrays of shape (steps, M), one after another")

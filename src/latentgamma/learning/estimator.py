@@ -28,7 +28,6 @@ from latentgamma.learning.class_rules import (
     exceeds,
     rules_of_likeliest,
     statistics,
-    with_thresholds,
 )
 from latentgamma.learning.columns import (
     Column,
@@ -167,7 +166,7 @@ class RuleClassifier(Displayed):
         if progress is not None and not callable(progress):
             raise wrong("progress", "a function, such as a ProgressBar()", progress)
         weights = _weights(sample_weight, n)
-        heads, labels = self._outputs(y, label, n, weights, what)
+        heads, self.classes_, labels, self._several = _outputs(y, label, n, weights, what)
         if not (weights > 0).all():  # rows without weight are as if they were not there
             kept = weights > 0
             columns = [replace(one, values=one.values[kept]) for one in columns]
@@ -197,44 +196,6 @@ class RuleClassifier(Displayed):
             self.class_weight, Mapping
         ):
             raise wrong("class_weight", "a dictionary, 'balanced' or None", self.class_weight)
-
-    def _outputs(
-        self, y: Any, label: str, n: int, weights: Floats, what: str = "y"
-    ) -> tuple[list[str], Mask]:
-        """Return the atoms to learn, and which rows are positive for each. (n, k)."""
-        self._several = False
-        shape = (n, len(y.columns)) if is_frame(y) else np.asarray(y).shape
-        if len(shape) == 2 and shape[1] > 1:
-            outputs = read_columns(y, "y")
-            names = [one.name if is_frame(y) else f"y{i}" for i, one in enumerate(outputs)]
-            for name, one in zip(names, outputs, strict=True):
-                if one.kind != "boolean":
-                    raise DataError(
-                        f"y has several columns, and {name!r} is not 0 or 1 in each row"
-                    )
-            self._several = True
-            self.classes_: npt.NDArray[Any] = np.array([0, 1])
-            labels = np.stack([one.values for one in outputs], axis=1)
-            _check_length(labels, n)
-            return names, labels
-        values = _classes(y, n, what)
-        self.classes_ = np.unique(values[weights > 0])
-        if len(self.classes_) < 2:
-            raise DataError(
-                f"{what} has only one class, {self.classes_.tolist()[0]!r}; rules tell at least two apart"
-            )
-        if len(self.classes_) > max(20, n // 2):
-            raise DataError(
-                f"{what} has {len(self.classes_):,} different values in {n:,} rows: Unknown label type: "
-                f"continuous. Rules are about classes; cut the numbers into a few"
-            )
-        if len(self.classes_) == 2:
-            first, second = map(str, self.classes_.tolist())
-            named = [first.lower(), second.lower()] in _TRUTH
-            head = label if named else f"{label}({quote_argument(second)})"
-            return [head], (values == self.classes_[1])[:, None]
-        heads = [f"{label}({quote_argument(str(one))})" for one in self.classes_.tolist()]
-        return heads, values[:, None] == self.classes_
 
     def _learn(
         self, table: TableLiterals, heads: Sequence[str], labels: Mask, weights: Floats,
@@ -323,9 +284,8 @@ class RuleClassifier(Displayed):
             )
         literals = table.literals
         atoms = [str(literal) for literal in literals.names]
-        states = np.zeros((literals.n, literals.m), np.bool_)
-        for j in range(literals.m):
-            states[:, j] = literals.holds(j)
+        states = np.array([literals.holds(j) for j in range(literals.m)], np.bool_)
+        states = states.reshape(literals.m, literals.n).T
         self.result_ = fit(
             np.hstack([states, np.zeros_like(labels)]),
             np.hstack([states, labels]),
@@ -397,9 +357,8 @@ class RuleClassifier(Displayed):
         """
         n = len(y)
         weights = _weights(sample_weight, n)
-        other = RuleClassifier(**self.get_params())
-        _, labels = other._outputs(y, "y", n, weights)
-        if other.classes_.tolist() != self.classes_.tolist():
+        _, classes, labels, _ = _outputs(y, "y", n, weights)
+        if classes.tolist() != self.classes_.tolist():
             raise DataError("y has other classes than in fit")
         return labels, weights
 
@@ -592,16 +551,13 @@ class RuleClassifier(Displayed):
         """
         predicted = self.predict(X)
         if predicted.ndim == 2:
-            given = np.stack([one.values for one in read_columns(y, "y")], axis=1)
-            _check_length(given, len(predicted))
-            right = (predicted == given).all(1)
+            right = (predicted == _several_outputs(y, len(predicted))[1]).all(1)
         else:
             right = predicted == _classes(y, len(predicted))
         return float(np.average(right, weights=_weights(sample_weight, len(right))))
 
     def _read(self, X: Any) -> dict[str, Column]:
-        if not hasattr(self, "class_rules_"):
-            raise _not_fitted("this RuleClassifier has no rules yet: call fit first")
+        self._fitted()
         return {column.name: column for column in same_columns(self._columns, X, "X")}
 
     # ---- What was learned
@@ -877,7 +833,7 @@ class RuleClassifier(Displayed):
         p = np.clip(self.predict_proba(X), 1e-15, 1.0)
         weights = _weights(sample_weight, len(p))
         if self._several:
-            true = np.stack([one.values for one in read_columns(y, "y")], axis=1)
+            true = _several_outputs(y, len(p))[1]
             losses = -np.log(np.where(true, p, np.clip(1 - p, 1e-15, 1.0))).sum(1)
         else:
             values = _classes(y, len(p))
@@ -1127,6 +1083,48 @@ def _label_name(y: Any) -> str:
     return str(getattr(y, "name", None) or "y")
 
 
+def _outputs(
+    y: Any, label: str, n: int, weights: Floats, what: str = "y"
+) -> tuple[list[str], npt.NDArray[Any], Mask, bool]:
+    """Return what to learn.
+
+    Returns:
+        The atoms, the classes, which rows are positive for each atom, (n, k), and whether these are
+        several outputs.
+    """
+    shape = (n, len(y.columns)) if is_frame(y) else np.asarray(y).shape
+    if len(shape) == 2 and shape[1] > 1:
+        heads, labels = _several_outputs(y, n)
+        return heads, np.array([0, 1]), labels, True
+    values = _classes(y, n, what)
+    classes = np.unique(values[weights > 0])
+    names = classes.tolist()
+    if len(names) < 2:
+        raise DataError(f"{what} has only one class, {names[0]!r}; rules tell at least two apart")
+    if len(names) > max(20, n // 2):
+        raise DataError(
+            f"{what} has {len(names):,} different values in {n:,} rows: Unknown label type: "
+            f"continuous. Rules are about classes; cut the numbers into a few"
+        )
+    heads = [f"{label}({quote_argument(str(one))})" for one in names]
+    if len(names) > 2:
+        return heads, classes, values[:, None] == classes, False
+    named = [str(one).lower() for one in names] in _TRUTH
+    return [label if named else heads[1]], classes, (values == classes[1])[:, None], False
+
+
+def _several_outputs(y: Any, n: int) -> tuple[list[str], Mask]:
+    """Return the names of several outputs, and which rows are true. (n, k)."""
+    outputs = read_columns(y, "y")
+    names = [one.name if is_frame(y) else f"y{i}" for i, one in enumerate(outputs)]
+    for name, one in zip(names, outputs, strict=True):
+        if one.kind != "boolean":
+            raise DataError(f"y has several columns, and {name!r} is not 0 or 1 in each row")
+    labels = np.stack([one.values for one in outputs], axis=1)
+    _check_length(labels, n)
+    return names, labels
+
+
 def _classes(y: Any, n: int, what: str = "y") -> npt.NDArray[Any]:
     """Return the class of each row, (n,).
 
@@ -1221,7 +1219,6 @@ def _class_rules(
 ) -> ClassRules:
     form, literals = learned.form, table.literals
     bodies = tuple(tuple(literals.names[j] for j in body) for body in form.bodies)
-    covers = [literals.covered(body) for body in form.bodies]
     nearest = None
     if form.name == "nothing":
         nearest = "no condition tells enough rows apart"
@@ -1237,14 +1234,13 @@ def _class_rules(
                     f"{nearest.rpartition(':')[0]}; it does not predict better on held-out rows"
                 )
     named = {column.name: column for column in table.columns}
-    counted = statistics(form, bodies, covers, weights)
     used = {j for body in form.bodies for j in body}
     alternatives = tuple(
         (str(literals.names[j]), tuple(map(str, table.same[j])))
         for j in sorted(used & set(table.same))
     )
     return ClassRules(
-        head, form, bodies, threshold, with_thresholds(counted, form, bodies, named, weights),
+        head, form, bodies, threshold, statistics(form, bodies, named, weights),
         float(weights.sum()), learned.validated, nearest, alternatives,
     )  # fmt: skip
 

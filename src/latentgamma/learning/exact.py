@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from latentgamma.learning.bodies import (
     Body,
@@ -237,15 +238,15 @@ class _Cover:
         states = self.positives[:, columns]
         others = np.flatnonzero(self.open)
         others = others[others != seed]
-        test = _NegativeTest(self.negatives[:, columns])
+        negatives = packed_words(self.negatives[:, columns])
         overlap = states[others].sum(1)
         starts = others[np.argsort(-overlap, kind="stable")[:_STARTS]].tolist()
         seen: set[bytes] = set()
         for start in starts or [seed]:
             shared = states[seed] & states[start]
-            if test.refutes(shared):
+            if _contained(shared, negatives):
                 continue
-            shared = _intersect(shared, states[others], test)
+            shared = _intersect(shared, states[others], negatives)
             if shared.tobytes() in seen:
                 continue
             seen.add(shared.tobytes())
@@ -256,7 +257,13 @@ class _Cover:
                 yield tuple(columns[inside[list(places)]].tolist())
 
 
-def _intersect(shared: Mask, states: Mask, test: _NegativeTest) -> Mask:
+def _contained(atoms: Mask, words: npt.NDArray[np.uint64]) -> bool:
+    """Return whether some state, in machine words, contains these atoms."""
+    wanted = packed_words(atoms[None])[0]
+    return bool(((words & wanted) == wanted).all(1).any())
+
+
+def _intersect(shared: Mask, states: Mask, negatives: npt.NDArray[np.uint64]) -> Mask:
     """Return the shared atoms of as many states as possible, nearest first.
 
     A state whose intersection a negative state contains is refuted for good: intersections only
@@ -270,22 +277,11 @@ def _intersect(shared: Mask, states: Mask, test: _NegativeTest) -> Mask:
             break
         nearest = int(overlap.argmax())
         merged = shared & rest[nearest]
-        if test.refutes(merged):
+        if _contained(merged, negatives):
             rest = np.delete(rest, nearest, axis=0)
         else:
             shared = merged
     return shared
-
-
-class _NegativeTest:
-    """Whether some negative state contains a set of atoms, by machine words."""
-
-    def __init__(self, negatives: Mask) -> None:
-        self.words = packed_words(negatives)  # (n, words)
-
-    def refutes(self, atoms: Mask) -> bool:
-        wanted = packed_words(atoms[None])[0]
-        return bool(((self.words & wanted) == wanted).all(1).any())
 
 
 def _best_pairs(cover: _Cover) -> Iterable[Body]:
@@ -363,20 +359,13 @@ def select_bodies(task: HeadTask, pool: Iterable[Body]) -> tuple[list[Body], Mas
 # ---- What the data leave open
 
 
-class Alternatives(NamedTuple):
-    """Other bodies in place of one, and whether no shorter one exists.
+def alternatives_to(task: HeadTask, body: Body, needing: Mask) -> tuple[list[Body], bool]:
+    """Return the bodies that could replace one, and whether no shorter one exists.
 
-    `bodies` is empty exactly where the examples decide. Otherwise it holds the other bodies as
-    short as the shortest, and at the end the longest one: it adds every atom that the examples
-    which need the body have in common, up to the limit on the size. Bodies in between fit as well.
-    """
-
-    bodies: list[Body]
-    proved: bool
-
-
-def alternatives_to(task: HeadTask, body: Body, needing: Mask) -> Alternatives:
-    """Return the bodies that could replace one: they explain the same states, and none is refuted.
+    They explain the same states, and none is refuted; there are none exactly where the examples
+    decide. Otherwise there are the other bodies as short as the shortest, and at the end the longest
+    one: it adds every atom that the examples which need the body have in common, up to the limit on
+    the size. Bodies in between fit as well.
 
     Args:
         task: the examples of the head.
@@ -384,14 +373,14 @@ def alternatives_to(task: HeadTask, body: Body, needing: Mask) -> Alternatives:
         needing: the positive states that no other body explains. (n, M)
     """
     if not len(needing):
-        return Alternatives([], proved=True)
+        return [], True
     atoms = np.flatnonzero(needing.all(0) & task.allowed)
     found = smallest_bodies(~task.negatives[:, atoms], len(body))
     others = [tuple(atoms[list(places)].tolist()) for places in found.bodies]
     spare = [i for i in atoms.tolist() if i not in body]
     longest = tuple(sorted((*body, *spare[: max(0, task.max_body - len(body))])))
     options = dict.fromkeys([*others, longest])
-    return Alternatives([other for other in options if other != body], found.proved)
+    return [other for other in options if other != body], found.proved
 
 
 def add_alternatives(task: HeadTask, found: HeadRules) -> None:
@@ -400,7 +389,7 @@ def add_alternatives(task: HeadTask, found: HeadRules) -> None:
     inside = coverage(positives, found.bodies)
     times = inside.sum(0)
     for body, mine in list(zip(found.bodies, inside, strict=True))[len(task.known) :]:
-        others = alternatives_to(task, body, positives[mine & (times == 1)])
-        found.unproved += not others.proved
-        if others.bodies:
-            found.alternatives[body] = others.bodies
+        others, proved = alternatives_to(task, body, positives[mine & (times == 1)])
+        found.unproved += not proved
+        if others:
+            found.alternatives[body] = others

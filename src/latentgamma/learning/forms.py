@@ -93,25 +93,17 @@ class Form:
             found[rows] = rate
         return found
 
-    def with_and_without(
-        self, i: int, covered: Sequence[Mask], n: int
-    ) -> tuple[Floats, Floats, Mask]:
-        """Return the probability of the class if a body holds, and if it does not.
+    def with_and_without(self, i: int, covered: Sequence[Mask], n: int) -> tuple[Floats, Floats]:
+        """Return the probability of the class if a body holds, and if it does not. (n,) each.
 
         Args:
             i: the body.
             covered: for each body, the rows in which it holds.
             n: the number of rows.
-
-        Returns:
-            Both probabilities, and the rows that this body makes a difference to. (n,) each
         """
         hold, fail = list(covered), list(covered)
         hold[i], fail[i] = np.ones(n, np.bool_), np.zeros(n, np.bool_)
-        open_rows = np.ones(n, np.bool_)
-        for rows in covered[:i] if self.score is None else ():
-            open_rows &= ~rows
-        return self.probability(hold, n), self.probability(fail, n), open_rows
+        return self.probability(hold, n), self.probability(fail, n)
 
 
 class Validated(NamedTuple):

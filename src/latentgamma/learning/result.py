@@ -73,21 +73,19 @@ def predict(program: Program, states: Mask, *, closed: bool) -> Mask:
     return after
 
 
-def accuracy(program: Program, data: Observations | None, *, closed: bool) -> float | None:
-    """Return the fraction of examples of which every labelled atom is right."""
-    if data is None:
-        return None
-    right = (predict(program, data.states, closed=closed) == (data.labels == 1)) | (data.labels < 0)
+def accuracy(after: Mask, data: Observations) -> float:
+    """Return the fraction of examples of which every labelled atom is as predicted."""
+    right = (after == (data.labels == 1)) | (data.labels < 0)
     return float(np.average(right.all(1), weights=data.counts))
 
 
-def explained(program: Program, data: Observations, *, closed: bool, every_label: bool) -> float:
-    """Return the fraction that the rules explain, as learning curves have it.
+def explained(after: Mask, data: Observations, *, closed: bool, every_label: bool) -> float:
+    """Return the fraction that predictions explain, as learning curves have it.
 
     That is the fraction of the labels that became true, or of the examples whose closure lacks
     nothing; or, where any label can be wrong, of all labels.
     """
-    after, true = predict(program, data.states, closed=closed), data.labels == 1
+    true = data.labels == 1
     if every_label:
         known = data.labels >= 0
         return float((after == true)[known].mean()) if known.any() else 1.0
@@ -96,11 +94,6 @@ def explained(program: Program, data: Observations, *, closed: bool, every_label
     derived = true & ~data.states
     total = int((data.counts @ derived).sum())
     return float((data.counts @ (derived & after)).sum() / total) if total else 1.0
-
-
-def best_accuracy(data: Observations, noise: float) -> float:
-    """Return the fraction of examples that the true rules get right where labels are wrong."""
-    return float(np.average((1 - noise) ** (data.labels >= 0).sum(1), weights=data.counts))
 
 
 def evidence(
@@ -121,13 +114,6 @@ def evidence(
         confidence = 1 - bad / n if n else 0.0
         found.append(Evidence(as_rule(rule, data.atoms), n, confidence, tuple(others)))
     return tuple(found)
-
-
-def unexplained(program: Program, data: Observations, *, closed: bool) -> dict[str, int]:
-    """Return for each atom the number of examples in which it followed and no rule derives it."""
-    missing = (data.labels == 1) & ~predict(program, data.states, closed=closed)
-    counts: npt.NDArray[np.int64] = data.counts @ missing
-    return {data.atoms[i]: int(counts[i]) for i in np.flatnonzero(counts)}
 
 
 def notes_on_evidence(found: Sequence[Evidence]) -> list[str]:
@@ -283,22 +269,25 @@ def build_result(
     from latentgamma.certificate.certify import certify
     from latentgamma.operator.model import oracle
 
-    training, closed = data.training, data.closed
+    training, closed = data.training, options.closed
     program = as_program(learned.rules, training.M, training.atoms)
     model = oracle(program, device=options.device)
     certificate = certify(model, program)
     models = options.kind == "models"
+    after = predict(program, training.states, closed=closed)
     every_label = closed and data.noise > 0
-    fraction = (
-        1.0 if models else explained(program, training, closed=closed, every_label=every_label)
-    )
+    fraction = 1.0 if models else explained(after, training, closed=closed, every_label=every_label)
     history.add_rules("done", learned.rules, fraction)
+    missing: npt.NDArray[np.int64] = training.counts @ ((training.labels == 1) & ~after)
+    unexplained = {training.atoms[i]: int(missing[i]) for i in np.flatnonzero(missing)}
+    held_out = data.held_out
     found = evidence(learned.rules, learned.alternatives, training, closed=closed)
     # Of models nothing is known about before and after, so notes on that do not apply.
     notes = [n for n in data.observations.notes if not models or n.endswith("rounded")]
     notes += [*data.notes, *learned.notes]
     if data.noise > 0:
-        best = best_accuracy(training, data.noise)
+        each = (1 - data.noise) ** (training.labels >= 0).sum(1)
+        best = np.average(each, weights=training.counts)
         notes.append(
             f"with so many wrong labels the true rules would get {best:.2f} of the examples "
             f"exactly right"
@@ -311,15 +300,17 @@ def build_result(
         program=program,
         model=model,
         certificate=certificate,
-        accuracy=accuracy(program, data.held_out, closed=closed),
+        accuracy=None
+        if held_out is None
+        else accuracy(predict(program, held_out.states, closed=closed), held_out),
         evidence=found,
-        unexplained={} if models else unexplained(program, training, closed=closed),
+        unexplained={} if models else unexplained,
         notes=tuple(notes),
         history=tuple(history.entries),
         method=learned.method,
         reason=learned.reason,
         noise=data.noise,
-        training_accuracy=1.0 if models else accuracy(program, training, closed=closed) or 0.0,
+        training_accuracy=1.0 if models else accuracy(after, training),
     )
 
 

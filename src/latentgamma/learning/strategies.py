@@ -203,7 +203,9 @@ def learn_rules(data: TrainingData, options: FitOptions, history: History) -> Le
         if options.checkpoint is not None:
             about = _about(data, options, method)
             learner.journal = stack.enter_context(Journal(options.checkpoint, about))
-        found = _from_closures(data, learner) if data.closed else _from_transitions(data, learner)
+        found = (
+            _from_closures(data, learner) if options.closed else _from_transitions(data, learner)
+        )
     found.rules.sort(key=lambda rule: rule[0])
     return found
 

@@ -173,7 +173,6 @@ class TrainingData:
         allowed: which atoms (columns) the bodies of each head (rows) may use. (M, M)
         known: rules that are there from the start.
         noise: the fraction of wrong labels.
-        closed: whether a target is everything that follows, and not one step.
         max_body: the largest body.
         notes: where the fraction of wrong labels comes from.
     """
@@ -184,7 +183,6 @@ class TrainingData:
     allowed: Mask
     known: list[Implication]
     noise: float
-    closed: bool
     max_body: int
     notes: tuple[str, ...]
 
@@ -224,7 +222,6 @@ def prepare(data: Observations, options: FitOptions) -> TrainingData:
         _allowed(data, options),
         known,
         noise,
-        options.closed,
         options.body_limit(noise),
         notes,
     )
