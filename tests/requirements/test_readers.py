@@ -200,7 +200,8 @@ def test_edges_come_from_tables_with_roots_and_other_columns(tmp_path: Path) -> 
     path = tmp_path / "tree.csv"
     pd.DataFrame(rows).to_csv(path, index=False)
     frame = pd.DataFrame(rows).replace("", np.nan)
-    for edges in (path, frame):
+    pyarrow = pytest.importorskip("pyarrow")
+    for edges in (path, frame, pyarrow.table(rows), pyarrow.RecordBatch.from_pandas(frame)):
         found = Requirements.from_edges(edges, labels=expected.labels)
         assert found == expected
     assert Requirements.from_edges([("animal", None), ("cat", "animal")]).labels == (

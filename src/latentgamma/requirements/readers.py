@@ -293,16 +293,18 @@ def read_edges(edges: Any, order: EdgeOrder) -> ClauseList:
         if {"child", "parent"} <= set(head):
             del rows[0]
     elif hasattr(edges, "columns"):
-        head = [str(name).lower() for name in edges.columns]
-        rows = list(enumerate(edges.to_numpy().tolist(), 1))
+        is_arrow = hasattr(edges, "to_pydict")  # whose columns are data
+        head = [str(name).lower() for name in (edges.column_names if is_arrow else edges.columns)]
+        columns = edges.to_pydict().values() if is_arrow else edges.to_numpy().T.tolist()
+        rows = list(enumerate(zip(*columns, strict=True), 1))
     else:
         try:
             rows = list(enumerate(edges, 1))
         except TypeError:
             raise ArgumentError(_PAIRS) from None
     if {"child", "parent"} <= set(head):
-        columns = [head.index("child"), head.index("parent")]
-        rows = [(n, [row[c] for c in columns] if len(row) == len(head) else row) for n, row in rows]
+        places = [head.index("child"), head.index("parent")]
+        rows = [(n, [row[c] for c in places] if len(row) == len(head) else row) for n, row in rows]
         order = "child parent"
     found = ClauseList(path)
     for number, row in rows:
