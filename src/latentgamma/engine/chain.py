@@ -47,6 +47,7 @@ _LOG_ZERO = -1e30
 _NEARLY_ZERO = 1e-290
 
 Integers = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,6 +121,21 @@ class Chain:
     def _all_layers(self) -> tuple[ChainLayer, ...]:
         return self.layers if self.readout is None else (*self.layers, self.readout)
 
+    @property
+    def _width(self) -> int:
+        return max(layer.values for layer in self.layers)
+
+    @property
+    def _column_table(self) -> Integers:
+        """The columns of each layer, (N, V), filled up with the last one, which is impossible."""
+        rows = self.columns[: len(self.layers)]
+        return np.array([[*row, *[-1] * (self._width - len(row))] for row in rows])
+
+    @property
+    def _shift_table(self) -> Integers:
+        """What each value of each layer adds, (N, V)."""
+        return np.stack([np.pad(part, (0, self._width - len(part))) for part in self.shifts])
+
     def logs(self, p: Tensor) -> Tensor:
         """Return the logarithms of probabilities in float64, zeros included.
 
@@ -140,7 +156,7 @@ class Chain:
             return none, torch.zeros_like(none, dtype=torch.bool)
         source = torch.cat((logs, log_complements), 1).clamp(min=_LOG_ZERO)
         source = torch.nn.functional.pad(source, (0, 1), value=_LOG_ZERO)
-        columns = _on_device(self, "columns", logs.device)
+        columns = _on_device(self, "_column_table", logs.device)
         places = columns.flatten() % source.shape[1]  # -1 is the last column
         values = source.index_select(1, places)  # the gradient of [:, places] would sort
         values = values.view(-1, *columns.shape)  # (B, N, V)
@@ -160,15 +176,15 @@ class Chain:
             place = _on_device(self, "outputs", device)
             weights = torch.zeros(len(place), states, dtype=torch.float64, device=device)
             return weights.scatter(1, place[:, None], 1.0)[None].expand(len(source), -1, -1)
-        entries = _on_device(self, "readout", device)  # (2, entries)
+        entries = _on_device(self, "_readout_entries", device)  # (2, entries)
         weights = source.new_zeros(len(source), len(self.outputs) * states)
         weights = weights.index_add(1, entries[0], source.index_select(1, entries[1]).exp())
         return weights.view(len(weights), len(self.outputs), states)
 
+    @property
     def _readout_entries(self) -> Integers:
-        """Return the places of states in a flat (O, states) array, and the columns they read."""
-        if self.readout is None:
-            return np.zeros((2, 0), np.int64)
+        """The places of states in a flat (O, states) array, and the columns they read."""
+        assert self.readout is not None
         state, value, target = self.readout.entries.astype(np.int64)
         columns = np.asarray(self.columns[-1])
         found = []
@@ -180,7 +196,7 @@ class Chain:
     # ---- Sums: products of polynomials, tilted
 
     def _sums(self, logs: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-        shift = _on_device(self, "shifts", logs.device)  # (N, V), from 0
+        shift = _on_device(self, "_shift_table", logs.device)  # (N, V), from 0
         label = _on_device(self, "labels", logs.device).double()  # (states,)
         width = int(max(part.max() for part in self.shifts)) + 1
         place = torch.arange(len(shift), device=shift.device)[:, None] * width + shift
@@ -220,16 +236,16 @@ class Chain:
     def _dense(self, logs: Tensor) -> tuple[Tensor, Tensor]:
         """Return the distribution of the last state, (B, states), and the log of its scale."""
         N, size = len(self.layers), max(layer.states for layer in self.layers)
-        entries = _on_device(self, "matrices", logs.device)  # (2, rules)
+        entries = _on_device(self, "_matrix_entries", logs.device)  # (2, rules)
         parts = logs.new_zeros(len(logs), N * size * size)
         parts = parts.index_add(1, entries[0], logs.flatten(1)[:, entries[1]].exp())
         found, scale = _scaled_product(parts.view(len(logs), N, size, size))
         return found[:, 0, : self.layers[-1].states], scale
 
+    @property
     def _matrix_entries(self) -> Integers:
-        """Return the places of rules in the flat matrices (N, size, size), and in (N, V)."""
-        size = max(layer.states for layer in self.layers)
-        width = max(layer.values for layer in self.layers)
+        """The places of rules in the flat matrices (N, size, size), and in (N, V)."""
+        size, width = max(layer.states for layer in self.layers), self._width
         found = []
         for n, layer in enumerate(self.layers):
             state, value, target = layer.entries.astype(np.int64)
@@ -298,19 +314,7 @@ def _tilt(logs: Tensor, shift: Tensor, target: Tensor) -> Tensor:
 @kept_with_owner
 def _on_device(chain: Chain, what: str, device: torch.device) -> Tensor:
     """Return an array of the chain as a tensor on a device."""
-    width = max(layer.values for layer in chain.layers)
-    if what == "shifts":
-        array = np.stack([np.pad(part, (0, width - len(part))) for part in chain.shifts])
-    elif what == "columns":  # the last column is impossible
-        rows = chain.columns[: len(chain.layers)]
-        array = np.array([[*row, *[-1] * (width - len(row))] for row in rows])
-    elif what == "readout":
-        array = chain._readout_entries()
-    elif what == "matrices":
-        array = chain._matrix_entries()
-    else:
-        array = getattr(chain, what)
-    return torch.from_numpy(np.ascontiguousarray(array, np.int64)).to(device)
+    return torch.from_numpy(np.ascontiguousarray(getattr(chain, what), np.int64)).to(device)
 
 
 # ---- Finding a chain in the rules
@@ -461,70 +465,44 @@ def _shifts(layers: Sequence[ChainLayer]) -> tuple[tuple[Integers, ...], Integer
     if first is None or first + 1 >= len(layers) or not all(layer.complete for layer in layers):
         return None
     for unit in range(1, layers[first].states):
-        number = _first_numbers(layers[first + 1], unit)
-        if number is None:
-            continue
-        offsets = [np.zeros(layer.values, np.int64) for layer in layers[:first]]
-        offsets.append(number[layers[first].entries[2]])
+        number = np.full(layers[first].states, np.nan)
+        number[[0, unit]] = 0, 1
+        offsets: list[Floats] = [np.zeros(layer.values) for layer in layers[:first]]
         for layer in layers[first + 1 :]:
-            step = _shift(layer, number)
-            if step is None:
+            found = _shift(layer, number)
+            if found is None:
                 break
-            offset, number = step
+            before, offset, number = found
+            if len(offsets) == first:
+                offsets.append(before[layers[first].entries[2]])
             offsets.append(offset)
         else:
-            least = [int(offset.min()) for offset in offsets]
-            moved = tuple(offset - low for offset, low in zip(offsets, least, strict=True))
-            return moved, number - sum(least)
+            least = [offset.min() for offset in offsets]
+            moved = [offset - low for offset, low in zip(offsets, least, strict=True)]
+            return tuple(x.astype(np.int64) for x in moved), (number - sum(least)).astype(np.int64)
     return None
 
 
-def _first_numbers(layer: ChainLayer, unit: int) -> Integers | None:
-    """Return numbers of the states before a layer, where those of the first and `unit` are 0, 1."""
-    table = layer.entries[2].reshape(layer.before, layer.values).tolist()
-    number: dict[int, int] = {0: 0, unit: 1}
-    offset: dict[int, int] = {0: 0}
-    after: dict[int, int] = {}
-    changed = True
-    while changed:
-        changed = False
-        for s, row in enumerate(table):
-            for v, t in enumerate(row):
-                known = (s in number) + (v in offset) + (t in after)
-                if known == 3 and number[s] + offset[v] != after[t]:
-                    return None
-                if known == 2:
-                    changed = True
-                    if s not in number:
-                        number[s] = after[t] - offset[v]
-                    elif v not in offset:
-                        offset[v] = after[t] - number[s]
-                    else:
-                        after[t] = number[s] + offset[v]
-    if len(number) < len(table):
-        return None
-    return np.array([number[s] for s in range(len(table))])
+def _shift(layer: ChainLayer, number: Floats) -> tuple[Floats, Floats, Floats] | None:
+    """Return the numbers of the states before a layer, what each value adds, and those after it.
 
+    `number` has the numbers before it, NaN where they are not known. None if not every map is a
+    shift, or the numbers do not follow.
+    """
+    state, value, target = layer.entries
+    number, after = number.copy(), np.full(layer.states, np.nan)
+    offset = np.full(layer.values, np.nan)
+    offset[0] = 0
 
-def _shift(layer: ChainLayer, number: Integers) -> tuple[Integers, Integers] | None:
-    """Return what each value adds, and the numbers of the next states."""
-    table = layer.entries[2].reshape(layer.before, layer.values)
-    offset = np.zeros(layer.values, np.int64)
-    after, known = np.zeros(layer.states, np.int64), np.zeros(layer.states, np.bool_)
-    left = list(range(layer.values))
-    while left:
-        ready = [v for v in left if known[table[:, v]].any()] if known.any() else left[:1]
-        if not ready:
-            return None
-        v = ready[0]
-        left.remove(v)
-        target = table[:, v]
-        if known.any():
-            s = int(np.argmax(known[target]))
-            offset[v] = after[target[s]] - number[s]
-        fresh = number + offset[v]
-        after[target] = np.where(known[target], after[target], fresh)
-        known[target] = True
-        if (after[target] != fresh).any():
-            return None
-    return (offset, after) if len(np.unique(after)) == layer.states else None
+    def learn(part: Floats, place: Integers, found: Floats) -> None:
+        known = ~np.isnan(found)
+        part[place[known]] = found[known]
+
+    unknown = -1
+    while unknown != (left := sum(int(np.isnan(part).sum()) for part in (number, offset, after))):
+        unknown = left
+        learn(after, target, number[state] + offset[value])
+        learn(offset, value, after[target] - number[state])
+        learn(number, state, after[target] - offset[value])
+    is_shift = not left and np.array_equal(number[state] + offset[value], after[target])
+    return (number, offset, after) if is_shift and len(np.unique(after)) == layer.states else None
