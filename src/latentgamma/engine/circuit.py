@@ -227,11 +227,10 @@ def _numbered(
     cyclic, in_order = order.cyclic.tolist(), order.rules.tolist()
 
     # A body of several atoms is a product; the same body in several rules is one node.
-    product: dict[tuple[int, bytes], int] = {}
-    bodies: list[list[int]] = []  # of each product
+    product: dict[tuple[int, tuple[int, ...]], int] = {}
+    products: list[tuple[int, int, list[int]]] = []  # level, cycle or −1, body
     sources: dict[int, dict[int, None]] = {}  # of each sum: ~atom, or a product
-    level_of_atom, level_of_product = [0] * program.M, []
-    group_of_product: list[int] = []
+    level_of_atom = [0] * program.M
     group_of_atom: dict[int, int] = {}
     for block, (start, stop) in enumerate(pairwise(order.block_ptr.tolist())):
         members = in_order[start:stop]
@@ -243,12 +242,10 @@ def _numbered(
             level = base + 1 if cyclic[block] else 1 + max(level_of_atom[b] for b in premises)
             source = ~premises[0]
             if len(premises) > 1:
-                key = block if cyclic[block] else -1, bytes(np.array(premises, np.int32))
-                source = product.setdefault(key, len(bodies))
-                if source == len(bodies):
-                    bodies.append(premises)
-                    level_of_product.append(level)
-                    group_of_product.append(key[0])
+                group = block if cyclic[block] else -1
+                source = product.setdefault((group, tuple(premises)), len(products))
+                if source == len(products):
+                    products.append((level, group, premises))
                 level += not cyclic[block]
             sources.setdefault(head[j], {})[source] = None
             level_of_atom[head[j]] = max(level, level_of_atom[head[j]])
@@ -258,8 +255,8 @@ def _numbered(
 
     # (level, kind of stage, cycle, sum?, number): sorted, these are the nodes of each stage in turn.
     nodes = [
-        (level_of_product[n], CYCLE if group >= 0 else PRODUCTS, group, 0, n)
-        for n, group in enumerate(group_of_product)
+        (level, CYCLE if group >= 0 else PRODUCTS, group, 0, n)
+        for n, (level, group, _) in enumerate(products)
     ]
     for rank, atom in enumerate(sources):
         group = group_of_atom.get(atom, -1)
@@ -268,7 +265,7 @@ def _numbered(
     nodes.sort()
     atoms = list(sources)
     node = leaf.copy()
-    node_of_product = [0] * len(bodies)
+    node_of_product = [0] * len(products)
     for n, (*_, is_sum, number) in enumerate(nodes, start=inputs):
         if is_sum:
             node[atoms[number]] = n
@@ -291,7 +288,7 @@ def _numbered(
             counts.append(len(some))
             own.append(int(leaf[atom]))
         else:
-            terms.append([places[b] for b in bodies[number]])
+            terms.append([places[b] for b in products[number][2]])
             counts.append(1)
             own.append(-1)
             middle[-1] = n + 1
