@@ -58,10 +58,6 @@ def _intrinsic(build: Callable[..., Signature | None]) -> Callable[..., Any]:
     return made
 
 
-def _row_kind(array: Any_) -> Lanes:
-    return Lanes(array.dtype, TILE if array.ndim == 2 else 1)
-
-
 def _whole(kind: Lanes, value: float) -> Any_:
     return ir.Constant(_vector(kind), [value] * kind.count)
 
@@ -89,19 +85,14 @@ def _function(builder: Any_, name: str, kind: Any_) -> Any_:
 # ---- Memory
 
 
-def _place(context: Any_, builder: Any_, array_type: Any_, array: Any_, start: Any_) -> Any_:
-    """Return the address of the number that lies `start` numbers into a contiguous array."""
-    data = context.make_array(array_type)(context, builder, array).data
-    return builder.gep(data, [start])
-
-
 def _at(array: Any_, count: int) -> Callable[..., Any]:
-    """Return code for the address of the index-th group of `count` numbers, as a vector's."""
+    """Return code for the address of the index-th `count` numbers in memory, as a vector's."""
 
     def address(context: Any_, builder: Any_, given: Any_, index: Any_, index_type: Any_) -> Any_:
         wide = context.cast(builder, index, index_type, types.intp)
         start = builder.mul(wide, context.get_constant(types.intp, count))
-        place = _place(context, builder, array, given, start)
+        data = context.make_array(array)(context, builder, given).data
+        place = builder.gep(data, [start])
         return builder.bitcast(place, _vector(Lanes(array.dtype, count)).as_pointer())
 
     return address
@@ -140,7 +131,7 @@ def _store(count_of: Callable[[Any_], int]) -> Callable[..., Signature | None]:
 
 
 def _width(array: Any_) -> int:
-    return _row_kind(array).count
+    return TILE if array.ndim == 2 else 1
 
 
 def _tile(array: Any_) -> int:
@@ -179,26 +170,24 @@ def _common(*given: Any_) -> Lanes | None:
     return next((kind for kind in given if isinstance(kind, Lanes)), None)
 
 
-def _elementwise(name: str) -> Callable[..., Signature | None]:
-    """Return an operation on two vectors or numbers: the builder's method of this name."""
+def _lanewise(combine: Callable[..., Any], *given: Any_) -> Signature | None:
+    """Return an operation on vectors or numbers of these types; `combine` makes code for vectors."""
+    kind = _common(*given)
+    if kind is None:
+        return None
 
-    def build(typing: Any_, a: Any_, b: Any_) -> Signature | None:
-        kind = _common(a, b)
-        if kind is None:
-            return None
+    def code(context: Any_, builder: Any_, _: Any_, args: Any_) -> Any_:
+        pairs = zip(given, args, strict=True)
+        return combine(builder, *(_splat(builder, kind, t, value) for t, value in pairs))
 
-        def code(context: Any_, builder: Any_, _: Any_, args: Any_) -> Any_:
-            left = _splat(builder, kind, a, args[0])
-            right = _splat(builder, kind, b, args[1])
-            return getattr(builder, name)(left, right)
-
-        return kind(a, b), code
-
-    return build
+    return kind(*given), code
 
 
 def _with_operator(symbol: Any_, name: str) -> None:
-    made = _intrinsic(_elementwise(name))
+    def build(typing: Any_, a: Any_, b: Any_) -> Signature | None:
+        return _lanewise(lambda builder, x, y: getattr(builder, name)(x, y), a, b)
+
+    made = _intrinsic(build)
 
     def typed(a: Any_, b: Any_) -> Callable[..., Any] | None:
         # numba wants a plain function here, not an intrinsic.
@@ -223,15 +212,7 @@ def _fused(builder: Any_, a: Any_, b: Any_, c: Any_) -> Any_:
 @_intrinsic
 def fma(typing: Any_, a: Any_, b: Any_, c: Any_) -> Signature | None:
     """Return a·b + c of vectors or numbers."""
-    kind = _common(a, b, c)
-    if kind is None:
-        return None
-
-    def code(context: Any_, builder: Any_, _: Any_, args: Any_) -> Any_:
-        given = zip((a, b, c), args, strict=True)
-        return _fused(builder, *(_splat(builder, kind, t, value) for t, value in given))
-
-    return kind(a, b, c), code
+    return _lanewise(_fused, a, b, c)
 
 
 def _filled(count_of: Callable[[Any_], int]) -> Callable[..., Signature | None]:
@@ -289,17 +270,11 @@ def lanes_sum(typing: Any_, a: Any_) -> Signature | None:
 
 
 def _choice(relation: str) -> Callable[..., Signature | None]:
+    def select(builder: Any_, left: Any_, right: Any_, if_so: Any_, if_not: Any_) -> Any_:
+        return builder.select(builder.fcmp_ordered(relation, left, right), if_so, if_not)
+
     def build(typing: Any_, a: Any_, b: Any_, yes: Any_, no: Any_) -> Signature | None:
-        kind = _common(a, b, yes, no)
-        if kind is None:
-            return None
-
-        def code(context: Any_, builder: Any_, _: Any_, args: Any_) -> Any_:
-            given = zip((a, b, yes, no), args, strict=True)
-            left, right, if_so, if_not = (_splat(builder, kind, t, x) for t, x in given)
-            return builder.select(builder.fcmp_ordered(relation, left, right), if_so, if_not)
-
-        return kind(a, b, yes, no), code
+        return _lanewise(select, a, b, yes, no)
 
     return build
 
