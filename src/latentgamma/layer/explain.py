@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -117,10 +118,10 @@ class Answer:
     value: float
     is_true: bool
     expected: bool | None
-    proof: Derivation | None
-    changes: tuple[InputChange, ...]
-    alone: tuple[InputChange, ...]
-    gradients: tuple[InputShare, ...]
+    proof: Derivation | None = None
+    changes: tuple[InputChange, ...] = ()
+    alone: tuple[InputChange, ...] = ()
+    gradients: tuple[InputShare, ...] = ()
     categorical: bool = False
     certified: bool = False
     proof_title: str = field(default="proof", repr=False)
@@ -147,7 +148,9 @@ class Answer:
     @property
     def effect(self) -> str:
         """What a change makes of it, as it follows "makes"."""
-        return opposite(is_true=self.is_true, categorical=self.categorical)
+        if self.categorical:
+            return "another atom the answer" if self.is_true else "it the answer"
+        return "it false" if self.is_true else "it true"
 
     def __str__(self) -> str:
         lines = [self.title]
@@ -193,13 +196,6 @@ class Explanation:
         raise KeyError(atom)
 
 
-def opposite(*, is_true: bool, categorical: bool) -> str:
-    """Return what a change makes of an answer, as it follows "makes"."""
-    if categorical:
-        return "another atom the answer" if is_true else "it the answer"
-    return "it false" if is_true else "it true"
-
-
 def _lines_of(items: Sequence[InputShare | InputChange]) -> list[str]:
     lines = [f"  {item}" for item in items[:SHOWN]]
     return lines + [f"  … {len(items) - SHOWN} more"] * (len(items) > SHOWN)
@@ -238,32 +234,27 @@ def explain_example(
     answers, place = [], 0
     for group, should in zip(layer.outputs, _expected(layer.outputs, expected), strict=True):
         size = group.shape[-1] if group.categorical else 1
-        for n in range(len(group.atoms)):
-            row = slice(place + n - n % size, place + n - n % size + size)
-            output = _Output(place + n, row, int(group.atoms[n]), group.categorical)
+        for n, atom in enumerate(group.atoms.tolist()):
+            first = n - n % size
+            row = slice(place + first, place + first + size)
+            atoms = group.atoms[first : first + size].tolist()
+            output = _Output(place + n, row, atom, atoms, group.categorical)
             is_true = bool(output.is_true(outputs[None])[0])
             label = None if should is None else bool(should.ravel()[n])
             # Of exactly one true atom, those that are neither answered nor expected say nothing.
             if group.categorical and not is_true and not label:
                 continue
-            found = explain(output, is_true)
-            answers.append(
-                Answer(
-                    program=layer.program,
-                    atom=layer.program.atoms[output.atom],
-                    value=float(outputs[output.place]),
-                    is_true=is_true,
-                    expected=label,
-                    proof=found.proof,
-                    changes=found.changes,
-                    alone=found.alone,
-                    gradients=_largest(inputs, gradients[output.place]),
-                    categorical=group.categorical,
-                    certified=layer.rules.certified,
-                    proof_title=found.proof_title,
-                    remarks=found.remarks,
-                )
+            answer = Answer(
+                program=layer.program,
+                atom=layer.program.atoms[atom],
+                value=float(outputs[output.place]),
+                is_true=is_true,
+                expected=label,
+                gradients=_largest(inputs, gradients[output.place]),
+                categorical=group.categorical,
+                certified=layer.rules.certified,
             )
+            answers.append(explain(output, answer))
         place += len(group.atoms)
     answers.sort(key=lambda answer: not answer.is_wrong)
     return Explanation(tuple(answers))
@@ -279,6 +270,7 @@ class _Output:
     place: int  # among all outputs
     row: slice  # the places of its group, along the last axis
     atom: int
+    group: list[int]  # the atoms of its group
     categorical: bool
 
     def is_true(self, outputs: Values) -> npt.NDArray[np.bool_]:
@@ -423,19 +415,8 @@ def _largest(inputs: Inputs, slope: Values) -> tuple[InputShare, ...]:
 # ---- One answer
 
 
-@dataclass(frozen=True)
-class _Found:
-    """What is said about one answer."""
-
-    proof: Derivation | None = None
-    proof_title: str = "proof"
-    changes: tuple[InputChange, ...] = ()
-    alone: tuple[InputChange, ...] = ()
-    remarks: tuple[str, ...] = ()
-
-
-#: Explains one output, which is true or not.
-Explainer: TypeAlias = "Callable[[_Output, bool], _Found]"
+#: Returns the answer of an output with its proof, changes and remarks.
+Explainer: TypeAlias = "Callable[[_Output, Answer], Answer]"
 
 
 class ThresholdExplainer:
@@ -460,8 +441,8 @@ class ThresholdExplainer:
         # The atoms of the inputs and of the soft facts, in the order of their values.
         self.atoms = np.concatenate((inputs.atoms, inputs.soft))
 
-    def __call__(self, output: _Output, is_true: bool) -> _Found:
-        """Return what explains an output."""
+    def __call__(self, output: _Output, answer: Answer) -> Answer:
+        """Return the answer of an output, explained."""
         if self.program.definite:
             proof = self._best_proof(output.atom, np.ones(len(self.atoms), np.bool_))
             title = f"best proof ({self._weakest(proof)})" if proof else "proof"
@@ -471,29 +452,27 @@ class ThresholdExplainer:
             proof = derivation(self.program, self._facts(above[None])[0], output.atom)
             title = "proof from what is above one half"
             remarks = [] if proof else ["it does not follow from what is above one half"]
+        answer = replace(answer, proof=proof, proof_title=title)
         if self.unproved is not None:
             remarks.append(f"no change is stated, since nothing is proved: {self.unproved}")
-            return _Found(proof, title, remarks=tuple(remarks))
-        decide = self._decide(output)
+            return replace(answer, remarks=tuple(remarks))
+        decide, is_true = self._decide(output), answer.is_true
         if decide(self.inputs.example)[0] != is_true:
-            low, high = f"{self.low:g}", f"{self.high:g}"
+            several = ", or not exactly one atom of the group follows" * output.categorical
             remarks.append(
-                f"the certificate does not cover this answer: inputs lie inside ({low}, {high}), or "
-                "not exactly one atom of the group follows"
-                if output.categorical
-                else f"the certificate does not cover this answer: inputs lie inside ({low}, {high})"
+                "the certificate does not cover this answer: inputs lie inside "
+                f"({self.low:g}, {self.high:g}){several}"
             )
         try:
             changes = self._changes(output, decide, is_true)
         except MissingPackageError as error:  # without clingo
-            return _Found(proof, title, remarks=(*remarks, f"no change is stated: {error}"))
+            return replace(answer, remarks=(*remarks, f"no change is stated: {error}"))
         if changes is None:
-            effect = opposite(is_true=is_true, categorical=output.categorical)
             certain = not output.categorical and not self._possible(output.atom, not is_true)
             how = "no change of the inputs makes" if certain else "no change was found that makes"
-            remarks.append(f"{how} {effect}")
+            remarks.append(f"{how} {answer.effect}")
         shown = tuple(self._shown(n, to) for n, to in (changes or {}).items())
-        return _Found(proof, title, shown, remarks=tuple(remarks))
+        return replace(answer, changes=shown, remarks=tuple(remarks))
 
     # ---- Decisions
 
@@ -502,8 +481,7 @@ class ThresholdExplainer:
         if not self.gamma:
             return lambda rows: output.is_true(self.inputs.outputs(rows)).astype(np.int8)
 
-        group = np.concatenate([each.atoms for each in self.inputs.layer.outputs])[output.row]
-        rivals = [int(atom) for atom in group if atom != output.atom]
+        rivals = [atom for atom in output.group if atom != output.atom]
 
         def by_certificate(rows: Tensor) -> npt.NDArray[np.int8]:
             values = self.inputs.values(rows)
@@ -571,15 +549,14 @@ class ThresholdExplainer:
                 yield self._raised(output.atom, self.high)
             return
         # Its own proof, or that of another atom, at its strongest and all else at its weakest.
-        group = np.concatenate([each.atoms for each in self.inputs.layer.outputs])[output.row]
-        rivals = [output.atom]
+        group, rivals = output.group, [output.atom]
         if is_true:
             strength = self.inputs.outputs(self.inputs.example)[0, output.row]
             order = np.argsort(-strength, kind="stable").tolist()
-            rivals = [int(group[k]) for k in order if group[k] != output.atom][:_MOST_RIVALS]
+            rivals = [group[k] for k in order if group[k] != output.atom][:_MOST_RIVALS]
         for atom in rivals:
             if not self.program.definite:
-                yield self._moved({int(other): bool(other == atom) for other in group}, 0.0, 1.0)
+                yield self._moved({other: other == atom for other in group}, 0.0, 1.0)
                 continue
             raised = self._raised(atom, 1.0)
             free = [n for n in range(count) if self.inputs.row[n] is None and n not in raised]
@@ -671,22 +648,17 @@ class ThresholdExplainer:
         order = np.argsort(-values, kind="stable")
         order = order[usable[order]]
 
-        def mask(count: int) -> npt.NDArray[np.bool_]:
+        def facts(count: int) -> npt.NDArray[np.bool_]:
             chosen = np.zeros(len(values), np.bool_)
             chosen[order[:count]] = True
-            return chosen
+            return self._facts(chosen[None])
 
-        low, high = 0, len(order)
-        if not self._closed(mask(high)[None])[0, atom]:
-            return None
-        while low < high:  # the least number of inputs, from the strongest on, that derives it
-            middle = (low + high) // 2
-            derived = self._closed(mask(middle)[None])[0, atom]
-            low, high = (low, middle) if derived else (middle + 1, high)
-        facts = np.zeros(self.program.M, np.bool_)
-        facts[self.inputs.certain] = True
-        facts[self.atoms[mask(high)]] = True
-        return derivation(self.program, facts, atom)
+        def derives(count: int) -> bool:
+            return bool(closures(self.program, facts(count))[0, atom])
+
+        # The least number of inputs, from the strongest on, that derives it.
+        count = bisect_left(range(len(order) + 1), True, key=derives)
+        return derivation(self.program, facts(count)[0], atom) if count <= len(order) else None
 
     def _leaves(self, proof: Derivation | None) -> set[int]:
         """Return the inputs that a proof uses."""
@@ -746,9 +718,10 @@ class ProbabilityExplainer:
                 joint = torch.cat(parts).cpu().numpy()
                 self.zero, self.one = joint[: inputs.count], joint[inputs.count :]  # (I, 1 + O)
 
-    def __call__(self, output: _Output, is_true: bool) -> _Found:
-        """Return what explains an output."""
+    def __call__(self, output: _Output, answer: Answer) -> Answer:
+        """Return the answer of an output, explained."""
         proof, title = self._proof(output.atom)
+        answer = replace(answer, proof=proof, proof_title=title)
         remarks = [] if proof else ["no proof of it was found"]
         if not self.inputs.layer.program.definite:
             remarks = ["no proof is shown, since the program has negation"]
@@ -757,12 +730,11 @@ class ProbabilityExplainer:
             if self.rules.diagram is not None:
                 reason = "a decision diagram has the probabilities given the evidence alone"
             remarks.append(f"no change is stated, since {reason}")
-            return _Found(proof, title, remarks=tuple(remarks))
-        alone = self._alone(output, is_true)
+            return replace(answer, remarks=tuple(remarks))
+        alone = self._alone(output, answer.is_true)
         if not alone:
-            effect = opposite(is_true=is_true, categorical=output.categorical)
-            remarks.append(f"no change of one input alone makes {effect}, ties aside")
-        return _Found(proof, title, alone=alone, remarks=tuple(remarks))
+            remarks.append(f"no change of one input alone makes {answer.effect}, ties aside")
+        return replace(answer, alone=alone, remarks=tuple(remarks))
 
     def _proof(self, atom: int) -> tuple[Derivation | None, str]:
         layer = self.inputs.layer
