@@ -11,7 +11,7 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, Literal, TypeAlias, final
 
 import numpy as np
@@ -101,52 +101,28 @@ def run(circuit: Circuit, semiring: Semiring, inputs: Tensor, *, plain: bool = F
         return reference.run(circuit, semiring, inputs)
     keep = torch.is_grad_enabled() and inputs.requires_grad
     found: Tensor
-    found, *kept = _run_kernel(circuit, semiring, inputs, keep=keep)
+    arrays: Any
+    if on_triton(inputs):
+        kernels, (arrays, sizes) = kernels_on("cuda"), schedule_on(circuit, inputs.device)
+        lists = lists_on(circuit, inputs.device) if semiring.name == "hard" else None
+    else:
+        kernels, lists = kernels_on("cpu"), None
+        arrays, sizes = circuit.arrays, [circuit.cycles]
+    if lists is not None:  # these are read rather than the circuit
+        x = inputs.contiguous()
+        found, *kept = kernels.maxima(*lists, x, None, keep=keep)
+        back = partial(kernels.maxima_back, lists, (arrays, sizes), x, None, kept)
+    else:
+        found, *kept = kernels.run(arrays, sizes, semiring, inputs, keep=keep)
+        back = partial(kernels.back, arrays, sizes, semiring, *kept, inputs=circuit.inputs)
     if not keep:
         return found
     return differentiable(
         found,
-        lambda grad: [_back_kernel(circuit, semiring, inputs, kept, grad)],
+        lambda grad: [back(grad)],
         lambda tensors: reference.run(circuit, semiring, *tensors),
         [inputs],
     )
-
-
-def _arguments(circuit: Circuit, x: Tensor) -> tuple[Any, Any, Sequence[int]]:
-    """Return the kernels for a tensor, and the arrays and sizes of a circuit that they take."""
-    if on_triton(x):
-        return kernels_on("cuda"), *schedule_on(circuit, x.device)
-    return kernels_on("cpu"), circuit.arrays, [circuit.cycles]
-
-
-def _lists(circuit: Circuit, semiring: Semiring, x: Tensor) -> Any:
-    """Return the inputs of each output, where these are read rather than the circuit."""
-    return lists_on(circuit, x.device) if on_triton(x) and semiring.name == "hard" else None
-
-
-def _run_kernel(
-    circuit: Circuit, semiring: Semiring, inputs: Tensor, *, keep: bool
-) -> tuple[Tensor, ...]:
-    found: tuple[Tensor, ...]
-    kernels, arrays, sizes = _arguments(circuit, inputs)
-    if (lists := _lists(circuit, semiring, inputs)) is not None:
-        found = kernels.maxima(*lists, inputs.contiguous(), None, keep=keep)
-    else:
-        found = kernels.run(arrays, sizes, semiring, inputs, keep=keep)
-    return found
-
-
-def _back_kernel(
-    circuit: Circuit, semiring: Semiring, inputs: Tensor, kept: Sequence[Tensor], grad: Tensor
-) -> Tensor:
-    found: Tensor
-    kernels, arrays, sizes = _arguments(circuit, grad)
-    if (lists := _lists(circuit, semiring, grad)) is not None:
-        x = inputs.contiguous()
-        found = kernels.maxima_back(lists, (arrays, sizes), x, None, kept, grad)
-    else:
-        found = kernels.back(arrays, sizes, semiring, *kept, grad, circuit.inputs)
-    return found
 
 
 # ---- The min/max closure as a module, which a compiler takes as one opaque operation
