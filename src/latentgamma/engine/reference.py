@@ -131,7 +131,13 @@ def _stages(circuit: Circuit, device: torch.device) -> list[tuple[int, list[Node
 
 def run(circuit: Circuit, semiring: Semiring, inputs: Tensor) -> Tensor:
     """Return the outputs (B, O) of a batch of inputs (B, I), on the scale of the semiring."""
-    values = node_values(circuit, semiring, inputs)
+    running = semiring.run(circuit, semiring, inputs)
+    for kind, parts in _stages(circuit, inputs.device):
+        if kind == CYCLE:
+            running.cycle(*parts)
+        else:
+            running.stage(parts[0], kind)
+    values = running.values
     ends = [values.new_full((len(values), 1), end) for end in (semiring.false, semiring.true)]
     return torch.cat((values, *ends), 1)[:, output_columns(circuit, values.device)]
 
@@ -141,17 +147,6 @@ def output_columns(circuit: Circuit, device: torch.device) -> Tensor:
     """Return the columns of the outputs among the nodes, then FALSE, then TRUE."""
     columns = np.where(circuit.outputs < 0, circuit.nodes - 1 - circuit.outputs, circuit.outputs)
     return torch.from_numpy(columns.astype(np.int64)).to(device)
-
-
-def node_values(circuit: Circuit, semiring: Semiring, inputs: Tensor) -> Tensor:
-    """Return the values of all nodes. (B, inputs) -> (B, nodes)."""
-    running = semiring.run(circuit, semiring, inputs)
-    for kind, parts in _stages(circuit, inputs.device):
-        if kind == CYCLE:
-            running.cycle(*parts)
-        else:
-            running.stage(parts[0], kind)
-    return running.values
 
 
 class Run:
@@ -374,11 +369,14 @@ class _Smooth(Run):
 
 
 class _Real(Run):
+    multiply = staticmethod(torch.mul)
+
     def products(self, nodes: Nodes, values: Tensor) -> Tensor:
-        padded = torch.cat((values, values.new_ones(len(values), 1)), 1)
-        product = values.new_ones(len(values), nodes.parts.shape[1])
+        neutral = values.new_full((len(values), 1), self.semiring.true)
+        padded = torch.cat((values, neutral), 1)
+        product = neutral.expand(-1, nodes.parts.shape[1])
         for parts in nodes.parts:
-            product = product * padded[:, parts]
+            product = self.multiply(product, padded[:, parts])
         return product
 
     def negation(self, values: Tensor) -> Tensor:
@@ -400,13 +398,8 @@ class _Real(Run):
         return total
 
 
-class _Log(Run):
-    def products(self, nodes: Nodes, values: Tensor) -> Tensor:
-        padded = torch.cat((values, values.new_zeros(len(values), 1)), 1)
-        product = values.new_zeros(len(values), nodes.parts.shape[1])
-        for parts in nodes.parts:
-            product = product + padded[:, parts]
-        return product
+class _Log(_Real):
+    multiply = staticmethod(torch.add)
 
     def negation(self, values: Tensor) -> Tensor:
         return _exactly(log_complement(values), log_complement(values.detach(), 0.0))
