@@ -7,7 +7,6 @@ down decides every label once, and is a model of the clauses; every model is one
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -64,6 +63,10 @@ class Diagram(Immutable):
         """The number of branches, of their children and of their free labels."""
         return int(self.open.sum()) + len(self.child) + len(self.free)
 
+    def __str__(self) -> str:
+        nodes, edges = quantity(self.nodes, "node"), quantity(self.edges, "edge")
+        return f"a decision diagram of {nodes} and {edges}"
+
     def children(self, branch: int) -> list[int]:
         """Return the nodes that a branch leads to."""
         found: list[int] = self.child[self.child_ptr[branch] : self.child_ptr[branch + 1]].tolist()
@@ -73,16 +76,6 @@ class Diagram(Immutable):
         """Return the labels that a branch leaves free."""
         found: list[int] = self.free[self.free_ptr[branch] : self.free_ptr[branch + 1]].tolist()
         return found
-
-    def models(self) -> int:
-        """Return the number of models, over the labels that the diagram decides."""
-        count = [0] * self.nodes
-        for n in range(self.nodes):
-            for b in (2 * n, 2 * n + 1):
-                if self.open[b]:
-                    ways = math.prod(count[c] for c in self.children(b))
-                    count[n] += ways << len(self.free_labels(b))
-        return math.prod(count[r] for r in self.root.tolist())
 
 
 # ---- The compiler: decide a label, split what is left into independent parts, remember each part
@@ -252,16 +245,7 @@ def _numbered(nodes: Sequence[_Node], roots: list[int], labels: int, budget: int
 # ---- Proofs
 
 
-def structure_problem(diagram: Diagram) -> str | None:
-    """Return why a choice of branches might not decide every label exactly once, or None."""
-    try:
-        _labels_below(diagram)
-    except ValueError as problem:
-        return str(problem)
-    return None
-
-
-def _labels_below(d: Diagram) -> list[int]:
+def labels_below(d: Diagram) -> list[int]:
     """Return the labels that each node decides, as bits.
 
     Raises:
@@ -345,7 +329,7 @@ def is_complete(diagram: Diagram, clauses: Iterable[Clause]) -> bool:
     branch that does not exist must be unsatisfiable. The structure must have no problem.
     """
     d = diagram
-    below = _labels_below(d)
+    below = labels_below(d)
     seen: set[tuple[int, frozenset[Clause]]] = set()
     stack: list[tuple[int, frozenset[Clause]]] = []
     known: dict[frozenset[Clause], bool] = {}
@@ -388,9 +372,3 @@ def _satisfiable(clauses: frozenset[Clause], known: dict[frozenset[Clause], bool
         branches = (_assign(part, literal) for literal in (variable, -variable))
         known[part] = any(b is not None and _satisfiable(frozenset(b), known) for b in branches)
     return known[part]
-
-
-def describe(diagram: Diagram) -> str:
-    """Return the size of a diagram in words."""
-    nodes, edges = quantity(diagram.nodes, "node"), quantity(diagram.edges, "edge")
-    return f"a decision diagram of {nodes} and {edges}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from latentgamma._display import Displayed
 from latentgamma._text import listing, quantity
-from latentgamma.engine.diagram import Diagram, broken_clauses, is_complete, structure_problem
+from latentgamma.engine.diagram import Diagram, broken_clauses, is_complete, labels_below
 from latentgamma.errors import CertificateError, LatentGammaError
 from latentgamma.requirements.programs import LabelProgram
 from latentgamma.requirements.report import sat_solver, signed_clauses
@@ -87,8 +87,9 @@ def certify_diagram(
     `decided` has the place in the diagram of each label that it decides.
     """
     everything = list(range(len(req)))
-    problem = structure_problem(diagram)
-    if problem is not None:
+    try:
+        labels_below(diagram)
+    except ValueError as problem:
         return refused_certificate(req, f"the diagram is damaged: {problem}")
     clauses = signed_clauses(req)
     trivial = [any(-x in clause for x in clause) for clause in clauses]

@@ -18,7 +18,7 @@ from latentgamma._arguments import one_of, real_number, whole_number, wrong
 from latentgamma._display import Displayed
 from latentgamma._progress import Progress
 from latentgamma._text import listing, quantity
-from latentgamma.engine.diagram import compile_diagram, describe
+from latentgamma.engine.diagram import compile_diagram
 from latentgamma.engine.diagram_torch import DiagramPasses
 from latentgamma.engine.fused import label_loss
 from latentgamma.engine.tensors import HELD, finite_log_odds, values_can_be_read
@@ -431,7 +431,7 @@ class RequirementsLayer(nn.Module):
     def plan(self) -> RequirementsPlan:
         """Return how the layer computes; `str` of it says it in a few lines."""
         if self.passes is not None:
-            size = describe(self.passes.diagram)
+            size = str(self.passes.diagram)
         else:
             assert self.rules is not None
             program = self.rules.program
