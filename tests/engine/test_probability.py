@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import latentgamma as lg
-from latentgamma.engine.exactness import Variables, check_variables
+from latentgamma.engine.exactness import Variables
 from latentgamma.engine.execute import run
 from latentgamma.engine.probability import ProbabilityMethods, choose_methods, likely_proofs
 from latentgamma.engine.reference import LOG
@@ -41,7 +41,7 @@ def case(seed: int):
     order = rng.permutation(program.M).tolist()
     facts = int(rng.integers(0, 4))
     groups = [order[facts : facts + int(rng.integers(2, 4))]] if seed % 3 else []
-    variables = check_variables(program, order[:facts], groups)
+    variables = Variables(tuple(order[:facts]), tuple(map(tuple, groups)))
     p = rng.random(len(variables.atoms))
     for group in groups:
         p[facts : facts + len(group)] /= p[facts : facts + len(group)].sum()
@@ -113,7 +113,7 @@ def addition(digits: int) -> tuple[lg.Program, Variables, list[int]]:
         for name in "ab"
     ]
     outputs = [program.index[f"sum({i},{d})"] for i in range(digits) for d in range(10)]
-    return program, check_variables(program, [], groups), outputs
+    return program, Variables((), tuple(map(tuple, groups))), outputs
 
 
 def test_a_carry_chain_passes_the_check_and_is_right() -> None:
@@ -203,7 +203,7 @@ def test_the_fused_pass_agrees_with_tables(
 def test_log_probabilities_hold_where_probabilities_underflow() -> None:
     n = 60
     program = lg.parse("goal :- " + ", ".join(f"f{i}" for i in range(n)) + ".")
-    variables = check_variables(program, [program.index[f"f{i}"] for i in range(n)], [])
+    variables = Variables(tuple(program.index[f"f{i}"] for i in range(n)), ())
     methods = choose_methods(program, variables, [program.index["goal"]])
     logs = torch.full((1, n), -30.0, dtype=torch.float64, requires_grad=True)
     value = methods.log_probabilities(logs)
@@ -217,7 +217,7 @@ def test_log_probabilities_hold_where_probabilities_underflow() -> None:
 def test_the_check_refuses_what_is_not_exact() -> None:
     program = lg.parse("c :- a. c :- b. d :- c, a. e :- a, b. e :- a, f. p :- q. q :- p. q :- a.")
     names = ["a", "b", "f"]
-    variables = check_variables(program, [program.index[n] for n in names], [])
+    variables = Variables(tuple(program.index[n] for n in names), ())
     outputs = [program.index[n] for n in "cdep"]
     methods = choose_methods(program, variables, outputs)
     assert methods.passed == (0,)  # c: its bodies are independent
@@ -345,14 +345,6 @@ def test_likely_proofs_are_the_minimal_fact_sets_in_order() -> None:
         assert [proof.probability for proof in proofs] == pytest.approx(expected)
         found += len(expected)
     assert found > 50
-
-
-def test_inputs_given_twice_and_groups_of_one_are_refused() -> None:
-    program = lg.parse("b :- a.")
-    with pytest.raises(ModelError, match="'a' is given twice"):
-        check_variables(program, [program.index["a"]], [[program.index["a"], program.index["b"]]])
-    with pytest.raises(ModelError, match="at least two atoms"):
-        check_variables(program, [], [[program.index["a"]]])
 
 
 # ------------------------------------------------------------------------ the layer

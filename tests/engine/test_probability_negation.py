@@ -9,7 +9,7 @@ import torch
 
 import latentgamma as lg
 from latentgamma.engine import exactness
-from latentgamma.engine.exactness import Variables, check_variables
+from latentgamma.engine.exactness import Variables
 from latentgamma.engine.execute import run
 from latentgamma.engine.probability import ProbabilityMethods, _pass_inputs, choose_methods
 from latentgamma.engine.reference import LOG
@@ -48,7 +48,7 @@ def random_case(seed: int):
     program = lg.parse("\n".join(declared + lines))
     index = [program.atoms.index(name) for name in names]
     groups = [[index[i] for i in group] for group in groups]
-    variables = check_variables(program, [index[i] for i in facts], groups)
+    variables = Variables(tuple(index[i] for i in facts), tuple(map(tuple, groups)))
     p = rng.random(len(variables.atoms))
     place = len(facts)
     for group in groups:
@@ -253,7 +253,7 @@ def test_a_difference_has_its_gradient_in_both_domains() -> None:
 def test_the_check_refuses_what_is_not_exact(text: str, reason: str) -> None:
     program = lg.parse(text)
     names = [name for name in "abe" if name in program.atoms and f"{name} :-" not in text]
-    variables = check_variables(program, [program.atoms.index(name) for name in names], [])
+    variables = Variables(tuple(map(program.atoms.index, names)), ())
     methods = choose_methods(program, variables, [program.atoms.index("c")])
     assert not methods.passed
     assert reason in next(iter(methods.reasons.values()))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Generator, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import combinations
-from typing import Any
+from operator import or_
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,7 +22,6 @@ from latentgamma.engine.circuit import (
     circuit_of_terms,
     open_rules,
 )
-from latentgamma.errors import ModelError
 from latentgamma.program.facts import Mask
 from latentgamma.program.program import Indices, Program
 
@@ -63,31 +63,10 @@ class Variables:
         return (2,) * len(self.facts) + tuple(len(group) for group in self.groups)
 
 
-def check_variables(
-    program: Program, facts: Sequence[int], groups: Sequence[Sequence[int]]
-) -> Variables:
-    """Return the variables, checked.
-
-    Raises:
-        ModelError: An atom occurs twice, or a group has fewer than two atoms.
-    """
-    seen: Mask = np.zeros(program.M, np.bool_)
-    for atom in [*facts, *(atom for group in groups for atom in group)]:
-        if seen[atom]:
-            raise ModelError(f"the input {program.atoms[atom]!r} is given twice")
-        seen[atom] = True
-    for group in groups:
-        if len(group) < 2:
-            names = ", ".join(repr(program.atoms[atom]) for atom in group) or "no atom"
-            raise ModelError(
-                f"a group has at least two atoms, of which exactly one is true; this one has {names}"
-            )
-    return Variables(tuple(map(int, facts)), tuple(tuple(map(int, group)) for group in groups))
-
-
 # ---- The rules on which the outputs of a program depend, simplified for the inputs it has
 
 Body = tuple[int, ...]
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -465,20 +444,15 @@ class _Builder:
 
     def _cases(self, bodies: frozenset[Body]) -> set[int] | None:
         """Return atoms that exclude each other and share no variable with the other atoms."""
-        found: list[tuple[int, set[int]]] = []  # variables, atoms
-        for atom in sorted({atom_of(literal) for body in bodies for literal in body}):
-            support, atoms = self._support(atom), {atom}
-            for cluster in [some for some in found if some[0] & support]:
-                found.remove(cluster)
-                support, atoms = support | cluster[0], atoms | cluster[1]
-            found.append((support, atoms))
+        literals = sorted({atom_of(literal) for body in bodies for literal in body})
+        found = map(set, _clusters([(self._support(i), i) for i in literals]))
 
         def cost(atoms: set[int]) -> tuple[bool, int, int]:
             derived = not atoms.isdisjoint(self._rules.bodies)
             uses = sum(any(atom_of(i) in atoms for i in body) for body in bodies)
             return derived, -uses, len(atoms)
 
-        for atoms in sorted((atoms for _, atoms in found), key=cost):
+        for atoms in sorted(found, key=cost):
             if all(self._exclude(a, b) for a, b in combinations(sorted(atoms), 2)):
                 return atoms
         return None
@@ -517,16 +491,8 @@ class _Builder:
 
     def _components(self, bodies: frozenset[Body]) -> list[frozenset[Body]]:
         """Return the bodies divided into sets that share no variable."""
-        found: list[tuple[int, list[Body]]] = []
-        for body in sorted(bodies):
-            support, some = 0, [body]
-            for literal in body:
-                support |= self._support(literal)
-            for part in [part for part in found if part[0] & support]:
-                found.remove(part)
-                support, some = support | part[0], some + part[1]
-            found.append((support, some))
-        return [frozenset(some) for _, some in found]
+        supports = [(reduce(or_, map(self._support, body), 0), body) for body in sorted(bodies)]
+        return [frozenset(some) for some in _clusters(supports)]
 
     # ---- Nodes
 
@@ -560,6 +526,18 @@ class _Builder:
         facts = len(self._variables.facts)
         owner = self._variables.owner[atom % self._M]
         return self._variables.groups[owner - facts] if owner >= facts else ()
+
+
+def _clusters(items: Iterable[tuple[int, Item]]) -> list[list[Item]]:
+    """Return items, which come with their variables as bits, in sets that share no variable."""
+    found: list[tuple[int, list[Item]]] = []
+    for support, item in items:
+        some = [item]
+        for cluster in [cluster for cluster in found if cluster[0] & support]:
+            found.remove(cluster)
+            support, some = support | cluster[0], some + cluster[1]
+        found.append((support, some))
+    return [some for _, some in found]
 
 
 # ---- Proves that one sum-product pass over a program gives exact probabilities

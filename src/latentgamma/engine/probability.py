@@ -15,6 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from latentgamma._text import quantity
 from latentgamma.engine.chain import Chain, find_chain
 from latentgamma.engine.circuit import UNKNOWN, Circuit
 from latentgamma.engine.exactness import (
@@ -107,23 +108,6 @@ class _Refusal(torch.autograd.Function):
 _WORLDS_AT_ONCE = 1 << 16
 
 
-def sampled_probabilities(
-    program: Program,
-    variables: Variables,
-    outputs: Sequence[int],
-    inputs: Tensor,
-    worlds: int,
-    generator: torch.Generator | None = None,
-    true: Sequence[int] = (),
-) -> Tensor:
-    """Return estimates of the probabilities of the outputs, shape (B, outputs), in float64.
-
-    `inputs` (B, inputs) are probabilities; at least two worlds are drawn for each example.
-    """
-    drawn = draw_worlds(variables, inputs, worlds, generator)
-    return _Estimate.apply(program, variables, outputs, true, inputs, drawn)  # type: ignore[no-any-return,no-untyped-call]
-
-
 def draw_worlds(
     variables: Variables, inputs: Tensor, worlds: int, generator: torch.Generator | None
 ) -> Tensor:
@@ -173,6 +157,8 @@ def close_worlds(
 
 
 class _Estimate(torch.autograd.Function):
+    """Estimates of the probabilities of the outputs from sampled worlds, in float64, (B, outputs)."""
+
     @staticmethod
     def forward(
         ctx: Any,
@@ -235,10 +221,11 @@ def _changes(
     and `pairs` (pairs, 2) are examples and inputs.
     """
     example, place = pairs.unbind(1)
-    groups = torch.tensor(_first_and_last(variables), device=drawn.device)  # (inputs, 2)
+    owner = torch.tensor(
+        [variables.owner[i] for i in variables.atoms.tolist()], device=drawn.device
+    )
     column = torch.arange(drawn.shape[2], device=drawn.device)
-    first, last = groups[place].unbind(1)
-    same = (column >= first[:, None]) & (column < last[:, None])  # (pairs, inputs)
+    same = owner == owner[place][:, None]  # (pairs, inputs)
     worlds = drawn[example] & ~same[:, None, :]
     rises = inputs[example, place] == 0
     worlds |= ((column == place[:, None]) & rises[:, None])[:, None, :]
@@ -247,15 +234,6 @@ def _changes(
     other = (holds * grad_out[example][:, None, :]).sum(2)
     change = (other - f[example]).mean(1)
     return torch.where(rises, change, -change)
-
-
-def _first_and_last(variables: Variables) -> list[tuple[int, int]]:
-    """Return, for each input, the first place of its variable and the one after its last."""
-    spans = [(v, v + 1) for v in range(len(variables.facts))]
-    for group in variables.groups:
-        first = len(spans)
-        spans += [(first, first + len(group))] * len(group)
-    return spans
 
 
 # ---- The most likely proofs of an atom: minimal sets of inputs from which it follows
@@ -354,15 +332,8 @@ def likely_proofs(
             spent_now = sum(cost[i] for i in new)
             open_now = (rest | {i for i in body if i in rules.bodies}) - expanded - {goal}
             left = max((_remaining_cost(bound, cost, i, new) for i in open_now), default=0.0)
-            heapq.heappush(
-                queue,
-                (
-                    spent_now + left,
-                    next(tie),
-                    spent_now,
-                    (new, frozenset(open_now), expanded | {goal}),
-                ),
-            )
+            state = new, frozenset(open_now), expanded | {goal}
+            heapq.heappush(queue, (spent_now + left, next(tie), spent_now, state))
     return tuple(proofs)
 
 
@@ -461,24 +432,24 @@ class ProbabilityMethods:
 
     def __str__(self) -> str:
         if self.chain is not None:
-            return f"{_outputs(len(self.outputs))}: {self.chain}"
+            return f"{quantity(len(self.outputs), 'output')}: {self.chain}"
         lines = []
         if self.passed:
             passed = self._proof.build([self.outputs[place] for place in self.passed])
             lines.append(
-                f"{_outputs(len(self.passed))}: one sum-product pass over "
+                f"{quantity(len(self.passed), 'output')}: one sum-product pass over "
                 f"{passed.circuit.term_ptr[-1]} rules, proved exact"
             )
         for table in self.tables:
             reason = self.reasons[table.atoms[0]]
             lines.append(
-                f"{_outputs(len(table.atoms))}: exact, by a table of {len(table.holds)} worlds "
+                f"{quantity(len(table.atoms), 'output')}: exact, by a table of {len(table.holds)} worlds "
                 f"(no pass: {reason})"
             )
         if self.sampled:
             reason = self.reasons[self.outputs[self.sampled[0]]]
             lines.append(
-                f"{_outputs(len(self.sampled))}: estimated from sampled worlds (no pass: {reason})"
+                f"{quantity(len(self.sampled), 'output')}: estimated from sampled worlds (no pass: {reason})"
             )
         return "\n".join(lines)
 
@@ -510,8 +481,9 @@ class ProbabilityMethods:
             parts.append((self.computed, value))
         if self.sampled:
             atoms = [self.outputs[place] for place in self.sampled]
-            estimate = sampled_probabilities(
-                self.program, self.variables, atoms, inputs, worlds, generator, self.true
+            drawn = draw_worlds(self.variables, inputs, worlds, generator)
+            estimate = _Estimate.apply(  # type: ignore[no-untyped-call]
+                self.program, self.variables, atoms, self.true, inputs, drawn
             )
             parts.append((self.sampled, estimate))
         return parts[0][1] if len(parts) == 1 else _in_order(parts)
@@ -545,14 +517,14 @@ class ProbabilityMethods:
                 rough &= drawn[:, 0] < most_worlds
                 if not bool(rough.any()):
                     return value, deviation
-                more = int(drawn[rough].min())
-                more = min(more, most_worlds - more) or 1
-                fresh = self.probabilities(inputs[rough], max(more, 2), generator)[:, columns]
                 before = drawn[rough]
-                mixed = (part[rough] * before + fresh * max(more, 2)) / (before + max(more, 2))
+                least = int(before.min())
+                more = max(min(least, most_worlds - least), 2)
+                fresh = self.probabilities(inputs[rough], more, generator)[:, columns]
+                mixed = (part[rough] * before + fresh * more) / (before + more)
                 rows = rough.nonzero()[:, 0]
                 value[rows[:, None], torch.tensor(columns, device=value.device)] = mixed
-                drawn[rough] += max(more, 2)
+                drawn[rough] += more
 
     def log_probabilities(
         self,
@@ -578,7 +550,7 @@ class ProbabilityMethods:
             logs.exp(),
             worlds,
             generator,
-            complements=log_complements.exp() if self._needs_complements else None,
+            complements=log_complements.exp(),
         )
         logs = linear.clamp(min=torch.finfo(torch.float64).tiny).log()
         logs = torch.where(linear > 0, logs, -torch.inf)
@@ -649,10 +621,6 @@ class ProbabilityMethods:
         if tables:
             found = self._proof.build(atoms, [*self.tables, *tables], complements=True)
         return found
-
-    @property
-    def _needs_complements(self) -> bool:
-        return bool(self.sum_product.input_negated.any())
 
 
 def _pass_inputs(passed: SumProduct, values: Tensor, complements: Tensor | None) -> Tensor:
@@ -782,7 +750,3 @@ def _in_order(parts: Sequence[tuple[Sequence[int], Tensor]]) -> Tensor:
         return columns
     order = torch.tensor(np.argsort(places), device=columns.device)
     return columns[:, order]
-
-
-def _outputs(n: int) -> str:
-    return "1 output" if n == 1 else f"{n} outputs"

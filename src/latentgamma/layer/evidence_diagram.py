@@ -9,11 +9,10 @@ from itertools import combinations
 import torch
 from torch import Tensor, nn
 
-from latentgamma._text import quantity
 from latentgamma.engine.diagram import Clause, Diagram, compile_diagram
 from latentgamma.engine.diagram_torch import DiagramPasses
 from latentgamma.engine.exactness import RelevantRules, Variables, atom_of, relevant_rules
-from latentgamma.engine.tensors import hold, may_be_any
+from latentgamma.engine.tensors import hold, may_be_any, values_can_be_read
 from latentgamma.errors import ProgramError, StateError
 from latentgamma.program.program import Program
 
@@ -25,6 +24,17 @@ _CERTAIN, _IMPOSSIBLE = 1e30, -1e25
 _FAR = 600.0
 #: A probability that is almost 0, and large enough for slopes of its logarithm.
 _NEARLY_ZERO = 1e-30
+
+
+def refuse_impossible(zero: Tensor, *, sampled: bool = False) -> None:
+    """Raise a StateError if the evidence has probability zero in an example. (B,)."""
+    if values_can_be_read(zero) and bool(zero.any()):
+        row = int(zero.nonzero()[0, 0])
+        raise StateError(
+            f"no sampled world of example {row} agrees with the evidence: raise worlds="
+            if sampled
+            else f"the evidence has probability zero in example {row}"
+        )
 
 
 class _Clauses:
@@ -115,9 +125,7 @@ class EvidenceDiagram(nn.Module):
     _fixed: Tensor
 
     def __str__(self) -> str:
-        diagram = self.passes.diagram
-        nodes, edges = quantity(diagram.nodes, "node"), quantity(diagram.edges, "edge")
-        return f"a decision diagram of all worlds that agree with the evidence: {nodes}, {edges}"
+        return f"{self.passes.diagram} for all worlds that agree with the evidence"
 
     def forward(self, odds: Tensor) -> Tensor:
         """Return the log-odds of the outputs (B, O) given the evidence.
@@ -131,11 +139,7 @@ class EvidenceDiagram(nn.Module):
         x = odds.new_zeros(len(odds), self._size).index_copy(
             1, self._places, odds.index_select(1, self._columns)
         )
-        zero = self.passes.log_partition(x.detach()) < _IMPOSSIBLE
-        if bool(zero.any()):
-            raise StateError(
-                f"the evidence has probability zero in example {int(zero.nonzero()[0, 0])}"
-            )
+        refuse_impossible(self.passes.log_partition(x.detach()) < _IMPOSSIBLE)
         every = torch.cat([self.passes.marginals(x), odds], 1)
         found = every.index_select(1, self._outputs)
         far = found.detach().abs() > _FAR

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from latentgamma._arguments import one_of, real_number, whole_number
-from latentgamma.engine.exactness import Variables, check_variables
+from latentgamma.engine.exactness import Variables
 from latentgamma.engine.fused import LOG, LOG_ODDS, FusedPass, Watch
 from latentgamma.engine.probability import (
     LikelyProof,
@@ -38,6 +38,7 @@ from latentgamma.layer.evidence_diagram import (
     EvidenceDiagram,
     evidence_diagram,
     input_log_odds,
+    refuse_impossible,
 )
 from latentgamma.layer.explain import Explainer, Inputs, ProbabilityExplainer
 from latentgamma.layer.groups import Group, group_tolerance, no_log_probabilities
@@ -48,32 +49,7 @@ from latentgamma.program.program import Indices, Program, atoms_of_literals
 if TYPE_CHECKING:
     from latentgamma.layer.layer import Layer
 
-# ---- Probabilities given evidence, from joint probabilities of outputs and evidence
-
-
-def conditioned(joint: Tensor, *, sampled: bool = False) -> Tensor:
-    """Return the probability of each output given the evidence, (B, O).
-
-    `joint` (B, 1 + O) is the probability of the evidence, and of each output together with it.
-
-    Raises:
-        StateError: if the evidence has probability zero in an example.
-    """
-    zero = joint[:, 0].detach() <= 0
-    if sampled and bool(zero.any()):
-        row = int(zero.nonzero()[0, 0])
-        raise StateError(
-            f"no sampled world of example {row} agrees with the evidence: raise worlds="
-        )
-    _refuse_impossible(zero)
-    return joint[:, 1:] / joint[:, :1]
-
-
-def _refuse_impossible(zero: Tensor) -> None:
-    if values_can_be_read(zero) and bool(zero.any()):
-        raise StateError(
-            f"the evidence has probability zero in example {int(zero.nonzero()[0, 0])}"
-        )
+# ---- Evidence: joint probabilities with the outputs
 
 
 def _methods_of_bodies(
@@ -85,15 +61,13 @@ def _methods_of_bodies(
         names = [name + "'" for name in names]
     added = list(range(program.M, program.M + len(bodies)))
     flat = np.array([literal for body in bodies for literal in body], np.int32)
-    literals: Indices = np.concatenate((program.body_literals, flat))
+    literals: Indices = np.append(program.body_literals, flat)
     sizes = np.cumsum([len(body) for body in bodies])
     extended = Program.from_arrays(
-        np.concatenate((program.body_indptr, program.body_indptr[-1] + sizes)),
+        np.append(program.body_indptr, program.body_indptr[-1] + sizes),
         atoms_of_literals(literals),
-        np.concatenate((program.head_indices, added)),
-        np.concatenate(
-            (program.head_indptr, program.head_indptr[-1] + np.arange(1, len(bodies) + 1))
-        ),
+        np.append(program.head_indices, added),
+        np.append(program.head_indptr, program.head_indptr[-1] + 1 + np.arange(len(bodies))),
         body_negated=literals < 0,
         atoms=(*program.atoms, *names),
     )
@@ -165,14 +139,14 @@ class ProbabilitySemantics(Semantics):
         super().__init__()
         flat = [*(atom for group in groups for atom in group.atoms.tolist()), *constants]
         facts = [i for group in groups if not group.categorical for i in group.atoms.tolist()]
-        rows = [
-            row
+        rows = tuple(
+            tuple(row)
             for group in groups
             if group.categorical
             for row in group.atoms.reshape(-1, group.shape[-1]).tolist()
-        ]
+        )
         self.inference = inference
-        self.variables: Variables = check_variables(program, [*facts, *constants], rows)
+        self.variables = Variables((*facts, *constants), rows)
         self.has_evidence, self._has_soft_facts = bool(evidence), bool(constants)
         self.diagram: EvidenceDiagram | None = None
         read = [atom for group in outputs for atom in group.atoms.tolist()]
@@ -230,11 +204,6 @@ class ProbabilitySemantics(Semantics):
                 return group
         return None
 
-    def check_logits(self) -> None:
-        """Raise a ModelError if log-probabilities of a `Categorical` output do not exist."""
-        if self._never is not None:
-            raise no_log_probabilities(self._never)
-
     def _fuse(self, layer: Layer) -> FusedPass:
         widths = [group.shape[-1] if group.categorical else 1 for group in layer.inputs]
         widths += [1] * self._has_soft_facts  # one more tensor
@@ -251,8 +220,8 @@ class ProbabilitySemantics(Semantics):
         self, layer: Layer, tensors: Sequence[Tensor], *, logits: bool, training: bool
     ) -> Tensor:
         """Return the outputs, (B, O) or in the shape of their only group."""
-        if logits:
-            self.check_logits()
+        if logits and self._never is not None:
+            raise no_log_probabilities(self._never)
         plain = partial(self._plain_run, layer, logits=logits, training=training)
         watch = layer._zero_gradient.warn if training else None
         found = self.fused(layer, tensors, logits, watch, plain)
@@ -405,7 +374,8 @@ class ProbabilitySemantics(Semantics):
                 values, self.inference.worlds, self._generator(values.device)
             )
         if self.has_evidence:
-            found = conditioned(found, sampled=0 in self.methods.sampled)
+            refuse_impossible(found[:, 0].detach() <= 0, sampled=0 in self.methods.sampled)
+            found = found[:, 1:] / found[:, :1]
         # Rounding may leave [0, 1]; the slope of a clamp would be zero there.
         return hold(found, 0, 1)
 
@@ -429,7 +399,7 @@ class ProbabilitySemantics(Semantics):
     def _given_evidence(self, logs: Tensor, rest: Tensor) -> tuple[Tensor, Tensor]:
         """Return the log-probabilities and log-odds (B, O) of the outputs given the evidence."""
         joint = self.methods.log_probabilities(logs, log_complements=rest)
-        _refuse_impossible(joint[:, 0].detach() == -torch.inf)
+        refuse_impossible(joint[:, 0].detach() == -torch.inf)
         found = joint[:, 1:] - joint[:, :1]
         odds = log_odds_of_log(found)
         likely = found.detach() > np.log1p(-LEAST_COMPLEMENT)
