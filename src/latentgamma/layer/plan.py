@@ -13,7 +13,6 @@ from latentgamma.engine.circuit import FALSE, NOT, TRUE, Circuit
 from latentgamma.engine.probability import ProbabilityMethods
 from latentgamma.program.graph import rule_order
 from latentgamma.program.names import quote
-from latentgamma.program.program import Program
 
 if TYPE_CHECKING:
     from latentgamma.layer.layer import Layer
@@ -126,7 +125,9 @@ def probability_plan(
         if methods.chain
         else methods.circuit.nodes - methods.circuit.inputs,
         edges=methods.chain.edges if methods.chain else len(methods.circuit.parts.indices),
-        cycles=_cycles(layer.program) if methods.tables or methods.sampled else 0,
+        cycles=sum(int(rule_order(part.program).cyclic.sum()) for part in layer.program.strata)
+        if methods.tables or methods.sampled
+        else 0,
         idle=tuple(names[i] for i in fed if i not in methods.inputs_used),
         always_true=tuple(names[i] for i in read if methods.certain[i]),
         always_false=tuple(names[i] for i in read if i in impossible),
@@ -145,9 +146,3 @@ def _plan(layer: Layer, exact: bool, guarantee: str, **counts: Any) -> Plan:
         also_derived=tuple(program.atoms[i] for i in fed if program.rules_per_head[i]),
         **counts,
     )
-
-
-def _cycles(program: Program) -> int:
-    """Return how many sets of rules depend on themselves."""
-    parts = [stratum.program for stratum in program.strata]
-    return sum(int(rule_order(part).cyclic.sum()) for part in parts)

@@ -108,12 +108,11 @@ def solve(
 
 def _count(parts: Sequence[_Component], slack: float) -> int:
     """Return how many choices of one solution of each component cost at most the slack."""
-    totals = {0.0: 1}
+    totals = Counter({0.0: 1})
     for part in parts:
-        after: dict[float, int] = {}
+        after: Counter[float] = Counter()
         for (cost, number), (more, times) in product(totals.items(), part.costs.items()):
-            total = round(cost + more, 9)
-            after[total] = after.get(total, 0) + number * times
+            after[round(cost + more, 9)] += number * times
         totals = after
     return sum(number for cost, number in totals.items() if cost <= slack)
 
@@ -181,10 +180,9 @@ class _Component:
             self._search(*self._narrow(domains, rows))
             self.exact, self.count = True, sum(map(self._number, self._solutions))
             #: How many solutions have each cost.
-            self.costs: dict[float, int] = {}
+            self.costs: Counter[float] = Counter()
             for solution in self._solutions:
-                cost = self._cost(solution)
-                self.costs[cost] = self.costs.get(cost, 0) + self._number(solution)
+                self.costs[self._cost(solution)] += self._number(solution)
         except _BudgetError:
             self.exact = False
             self.count = prod(
@@ -455,13 +453,12 @@ def concept_mapping(truth: Values, predicted: Values) -> ConceptMapping:
         most = max(flat.max(initial=0), seen.max(initial=0))
         if most >= _MOST_VALUES:
             raise DataError(f"values are numbers of categories, but one of them is {most:.6g}")
-        last = int(flat.max(initial=-1))
-        mapping, times = [-1] * (last + 1), [0] * (last + 1)
+        mapping = np.full(int(flat.max(initial=-1)) + 1, -1)
         pairs, counts = np.unique(np.stack((flat, seen)), axis=1, return_counts=True)
-        for (value, as_what), count in zip(pairs.T.tolist(), counts.tolist(), strict=True):
-            if count > times[int(value)]:
-                mapping[int(value)], times[int(value)] = int(as_what), count
-        found[name] = tuple(mapping)
+        # Of several predictions for a value the last one is kept, which is the most frequent.
+        value, prediction = pairs[:, np.argsort(-counts, kind="stable")[::-1]].astype(np.int64)
+        mapping[value] = prediction
+        found[name] = tuple(mapping.tolist())
     return found
 
 
