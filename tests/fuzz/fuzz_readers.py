@@ -16,17 +16,15 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 
-#: The readers. What numba compiles cannot be instrumented.
+#: The readers.
 READERS = ["program", "learning", "operator.files", "datalog", "paper.report", "paper.results"]
-COMPILED = ["program.fast_reader"]
 
 
 def main() -> None:
     import atheris
 
     include = [f"latentgamma.{name}" for name in READERS]
-    exclude = [f"latentgamma.{name}" for name in COMPILED]
-    with atheris.instrument_imports(include=include, exclude=exclude):
+    with atheris.instrument_imports(include=include):
         import targets
 
     parser = argparse.ArgumentParser(description=__doc__)
@@ -36,7 +34,7 @@ def main() -> None:
     options = parser.parse_args()
     corpus = Path(tempfile.mkdtemp(prefix=f"fuzz-{options.target}-"))
     # Some modules are imported only when they are used.
-    with atheris.instrument_imports(include=include, exclude=exclude):
+    with atheris.instrument_imports(include=include):
         seeds = targets.seeds(options.target)
         for i, data in enumerate(seeds):
             (corpus / f"seed{i}").write_bytes(data)

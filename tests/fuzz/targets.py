@@ -22,17 +22,17 @@ FOLDER = tempfile.TemporaryDirectory(prefix="fuzz-")
 
 
 def read_rules(data: bytes) -> None:
-    """Rule text is read alike by both readers, and what is read can be written and read again."""
+    """Rule text is read alike in steps of rules and of tokens; it can be written and read again."""
     answers = []
-    before = rule_text.LARGE
-    for large in (before, 0):
-        rule_text.LARGE = large
+    before = rule_text._plain_rule
+    for plain_rule in (before, lambda text, at: None):
+        rule_text._plain_rule = plain_rule
         try:
             answers.append(read(data, ".lp"))
         except LatentGammaError:
             answers.append(None)
         finally:
-            rule_text.LARGE = before
+            rule_text._plain_rule = before
     assert answers[0] == answers[1]
     if answers[0] is not None:
         assert read(dumps(answers[0], ".lp").encode(), ".lp") == answers[0]

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from latentgamma import Program, load, oracle, parse, save
 from latentgamma.datalog.programs import read
 from latentgamma.errors import ArgumentError, LatentGammaError, ParseError, ProgramError
-from latentgamma.program import rule_text
 from latentgamma.program.files import SUFFIXES, dumps
 from random_programs import programs
 
@@ -78,10 +77,7 @@ def test_large_bodies_come_back(suffix: str) -> None:
     assert read(dumps(program, suffix).encode(), suffix) == program
 
 
-@pytest.mark.slow
-def test_large_files_go_to_the_compiled_reader_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rule_text, "LARGE", 1)
-    assert read(dumps(EXAMPLE).encode()) == EXAMPLE
+def test_bytes_that_are_not_text_are_refused_with_their_place() -> None:
     with pytest.raises(ParseError, match="byte 0xff at offset 7"):
         read(b"a.\n% \xc3\xa9\xff")
     with pytest.raises(ParseError, match="NUL"):

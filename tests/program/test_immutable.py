@@ -75,7 +75,6 @@ MADE = {
     "paper": lambda tmp: generators.g1(),
     "stratum": lambda tmp: lg.parse(NEGATION).strata[1].program,
     "no rules": lambda tmp: lg.Program.from_rules([], atoms=["a"]),
-    "scanned": lambda tmp: lg.parse("".join(f"a{i + 1} :- a{i}.\n" for i in range(30_000))),
 }
 for suffix in SUFFIXES:
     MADE[suffix] = lambda tmp, suffix=suffix: reread(tmp / f"program{suffix}")

@@ -13,9 +13,7 @@ from latentgamma import Program, Rule, parse
 from latentgamma.datalog.programs import read
 from latentgamma.errors import ParseError, ProgramError
 from latentgamma.logic import Label
-from latentgamma.program import rule_text
 from latentgamma.program.files import SUFFIXES, dumps
-from latentgamma.program.rule_text import read_rule_bytes
 
 names = st.sampled_from(["a", "b", "c", "age < 18", "x y"])
 citations = st.text(max_size=8).map(lambda text: " ".join(text.split()))
@@ -99,13 +97,9 @@ def test_wrong_labels_in_other_formats() -> None:
         read(b'[{"head": []}]', ".json")
 
 
-@pytest.mark.slow
-def test_compiled_code_stops_before_a_label(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_label_belongs_to_the_rule_after_it_alone() -> None:
     text = "a :- b.\n% no label\nc :- a.\n% @rule R: why\nd :- c, e.\n:- d.\nf :- a."
-    careful = parse(text)
-    monkeypatch.setattr(rule_text, "LARGE", 0)
-    assert read_rule_bytes(text.encode(), "t.lp") == careful
-    assert careful.labels[2] == Label("R", "why")
+    assert parse(text).labels == (None, None, Label("R", "why"), None, None)
 
 
 def test_proofs_and_missing_facts_have_labels() -> None:

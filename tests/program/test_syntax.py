@@ -13,7 +13,6 @@ from latentgamma import Program, Rule, closure, parse
 from latentgamma.datalog.programs import read
 from latentgamma.errors import ParseError, ProgramError
 from latentgamma.program import rule_text
-from latentgamma.program.fast_reader import scan_rules
 from latentgamma.program.names import quote, quote_argument
 from latentgamma.program.rule_text import read_rules
 from random_programs import programs
@@ -33,13 +32,6 @@ names = st.one_of(
 )
 
 
-def scanned(text: str) -> Program | None:
-    """What compiled code makes of a text on its own."""
-    data = text.removeprefix("\ufeff").encode()
-    program, end = scan_rules(data) or (None, 0)
-    return program if end == len(data) else None
-
-
 plain_names = st.sampled_from(["a", "b", "c", "_d1", "edge(a,b)", "é", "42"])
 
 
@@ -50,7 +42,6 @@ plain_names = st.sampled_from(["a", "b", "c", "_d1", "edge(a,b)", "é", "42"])
 @settings(max_examples=100, deadline=None)
 def test_what_is_printed_is_read_as_the_same_program(program: Program) -> None:
     assert parse(str(program)) == program
-    assert scanned(str(program)) in {None, program}
 
 
 @pytest.mark.parametrize("name", TRICKY)
@@ -144,7 +135,6 @@ def test_one_rule_in_many_forms(text: str) -> None:
     assert {*parse(text).atoms} == {"h", "a", "b"}
     if "b, a" not in text:
         assert parse(text) == expected
-        assert scanned(text) in {None, expected}
 
 
 def test_facts_and_several_heads() -> None:
@@ -161,7 +151,6 @@ def test_declared_atoms_come_first_and_need_no_rule() -> None:
 @pytest.mark.parametrize("text", ["", " \n", "\ufeff", "% nothing", "/* */"])
 def test_nothing_is_the_empty_program(text: str) -> None:
     assert (parse(text).M, parse(text).R) == (0, 0)
-    assert scanned(text) == parse(text)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +169,6 @@ def test_nothing_is_the_empty_program(text: str) -> None:
 )
 def test_spaces_in_terms_and_quotes_around_names_do_not_count(written: str, name: str) -> None:
     assert parse(f"{written}.").atoms == (name,)
-    assert scanned(f"{written}.") in {None, parse(f"{written}.")}
 
 
 # ---------------------------------------------------------------- errors
@@ -277,7 +265,6 @@ def test_errors_name_the_construct_and_its_place(text: str, place: str, problem:
     with pytest.raises(ParseError, match=problem) as caught:
         read_rules(text, "rules.lp", negation=False)
     assert str(caught.value).startswith(f"rules.lp:{place}: ")
-    assert scanned(text) is None
 
 
 def test_an_error_shows_the_line_and_a_caret() -> None:
@@ -300,11 +287,9 @@ def test_terms_may_be_nested_deeply() -> None:
     assert quote(name) == name
     for text in (f"{name}.", f"{name} ."):
         assert parse(text).atoms == (name,)
-        assert scanned(text) == parse(text)
     for text in ("f(" * depth, "f(" * depth + "a.", "(" * depth, "f((" * depth, "/*" * depth):
         with pytest.raises(ParseError):
             parse(text)
-        assert scanned(text) is None
 
 
 @pytest.mark.slow
@@ -314,7 +299,6 @@ def test_bodies_may_be_large() -> None:
         text = f"h :- {', '.join(body)}. g :- {', '.join(sorted(body))}."
         program = parse(text)
         assert (program.M, program.R, program.k) == (100_002, 2, 100_000)
-        assert scanned(text) == program
         assert parse(str(program)) == program
 
 
@@ -331,7 +315,7 @@ def test_a_very_long_line_that_is_wrong_has_a_short_error(line: str) -> None:
     assert caught.value.line == 2
 
 
-# ---------------------------------------------------------------- compiled code
+# ---------------------------------------------------------------- rules read in one step
 
 fragments = st.sampled_from(
     [
@@ -367,7 +351,6 @@ def outcome(text: str) -> Program | str:
         return str(error)
 
 
-@pytest.mark.slow
 @given(st.lists(fragments, max_size=12).map("".join))
 @settings(max_examples=400, deadline=None)
 @example("#external .")
@@ -380,50 +363,29 @@ def outcome(text: str) -> Program | str:
 @example("\ufeff\ufeffa.")
 @example("#external z. z ; b.")
 @example("a. b => c. é:-'é',% é\r\n")
-def test_compiled_code_changes_no_answer_and_no_error(text: str) -> None:
-    assert_compiled_code_agrees(text)
+def test_rules_read_in_one_step_are_read_as_token_by_token(text: str) -> None:
+    assert_read_token_by_token(text)
 
 
-def assert_compiled_code_agrees(text: str) -> None:
+def assert_read_token_by_token(text: str) -> None:
     expected = outcome(text)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rule_text, "LARGE", 0)
+        patch.setattr(rule_text, "_plain_rule", lambda text, at: None)
         assert outcome(text) == expected
 
 
-@pytest.mark.slow
-@given(
-    st.integers(1, 1200),
-    st.sampled_from([".", " => z. a5.", " ; z.", " :- not z.", " :- a0, a1", r", '\n'."]),
+@pytest.mark.parametrize(
+    "end", [".", " => z. a5.", " ; z.", " :- not z.", " :- a0, a1", r", '\n'."]
 )
-@settings(max_examples=30, deadline=None)
-def test_compiled_code_may_stop_anywhere(size: int, end: str) -> None:
-    text = f"#external y. {', '.join(f'a{i % 700}' for i in range(size))}{end}"
-    assert_compiled_code_agrees(text)
-    assert_compiled_code_agrees(f"h :- {text[13:]}")
+def test_what_follows_a_rule_decides_how_it_is_read(end: str) -> None:
+    atoms = ", ".join(f"a{i % 7}(b, c)" for i in range(12))
+    assert_read_token_by_token(f"#external y. {atoms}{end}")
+    assert_read_token_by_token(f"h :- {atoms}{end}")
 
 
-@pytest.mark.slow
 @given(programs(names=plain_names), st.sampled_from(["\n", "\r\n", " ", "% comment, é.\n"]))
 @settings(max_examples=60, deadline=None)
-def test_compiled_code_reads_plain_texts(program: Program, gap: str) -> None:
+def test_blanks_and_comments_may_stand_anywhere(program: Program, gap: str) -> None:
     text = str(program).replace(", ", f",{gap}").replace(".\n", f".{gap}")
-    assert scanned(text) == program
-
-
-@pytest.mark.slow
-def test_compiled_code_knows_many_names() -> None:
-    text = "".join(
-        f"a{i * 7919 % 20011} :- a{i * i % 20011}, b({i % 977}, x).\n" for i in range(20011)
-    )
-    assert scanned(text) == parse(text)
-
-
-@pytest.mark.slow
-def test_large_texts_go_to_compiled_code_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rule_text, "LARGE", 0)
-    assert parse("'\ud800'.").atoms == ("\ud800",)
-    with pytest.raises(ParseError, match="x:1:6: negation"):
-        parse("a :- ~ b.", path="x")
-    monkeypatch.setattr(rule_text, "_read_rules", None)
-    assert parse("a :- b.").R == 1
+    assert parse(text) == program
+    assert_read_token_by_token(text)

@@ -52,9 +52,7 @@ def _run_logic() -> None:
     import latentgamma as lg
     from latentgamma.learning.implications import apply_implications
     from latentgamma.program.compilation import compile_loop
-    from latentgamma.program.fast_reader import scan_rules
 
-    scan_rules(_RULES.encode())
     program = lg.parse(_RULES)
     for facts in (["a"], ["a", "d", "f"]):
         lg.closure(program, facts)
