@@ -40,6 +40,8 @@ plain_names = st.sampled_from(["a", "b", "c", "_d1", "edge(a,b)", "é", "42"])
 
 @given(programs(names=names))
 @settings(max_examples=100, deadline=None)
+@example(Program.from_rules([("h", ["2 {a; b}"])]))
+@example(parse("h :- '2 { a; b }'."))
 def test_what_is_printed_is_read_as_the_same_program(program: Program) -> None:
     assert parse(str(program)) == program
 

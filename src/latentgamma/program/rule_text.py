@@ -330,7 +330,6 @@ class _RuleReader:
         self.token_end = 0  # where the token before ends, comments aside
         self.rows = RuleRows()
         self.ids: set[str] = set()
-        self.counts = False  # whether some body has a count
         self.label: Label | None = None  # of the rule to come
         self.start_statement()
 
@@ -373,8 +372,7 @@ class _RuleReader:
             raise self.unexpected(self.at, self.expected(), self.token_end)
         if self.label is not None:
             raise misplaced_label(self.text, self.label_start, self.path)
-        program = self.rows.program()
-        return compile_counts(program) if self.counts else program
+        return compile_counts(self.rows.program())
 
     def read_plain_rules(self) -> None:
         """Read the rules from here on that one expression can read."""
@@ -449,7 +447,6 @@ class _RuleReader:
         if not repeated:
             del atoms[name]
         atoms[count] = None
-        self.counts = True
         self.at = self.token_end = end
         self.atom = atoms, count, True, end - 1
         return True
