@@ -278,11 +278,12 @@ class _DimacsReader:
     def _label(self, program: Program, ends: Offsets, first: Mask) -> Program:
         """Return the program with the labels that comments give."""
         labels: list[Label | None] = [None] * program.R
+        rule = np.cumsum(first) - 1  # of each clause
         for before, label, at in self.labels:
             clause = int(np.searchsorted(ends, before))
-            if clause == len(first) or not first[clause] or labels[first[:clause].sum()]:
+            if clause == len(first) or not first[clause] or labels[rule[clause]]:
                 raise self._error(at, "a label stands before its rule")
-            labels[first[:clause].sum()] = label
+            labels[rule[clause]] = label
         try:
             return replace(program, labels=checked_labels(labels))
         except ProgramError as error:

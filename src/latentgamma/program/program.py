@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from array import array
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -280,7 +281,7 @@ def checked_labels(labels: Sequence[Label | None]) -> tuple[Label | None, ...]:
     """Return the labels of the rules, nothing if no rule has one; no id may occur twice."""
     ids = [label.id for label in labels if label is not None]
     if len(set(ids)) < len(ids):
-        twice = next(i for n, i in enumerate(ids) if i in ids[:n])
+        twice = Counter(ids).most_common(1)[0][0]
         raise ProgramError(f"two rules have the id {twice!r}")
     return tuple(labels) if ids else ()
 

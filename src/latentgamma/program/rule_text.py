@@ -331,6 +331,7 @@ class _RuleReader:
         self.rows = RuleRows()
         self.ids: set[str] = set()
         self.label: Label | None = None  # of the rule to come
+        self.line, self.line_at = 1, 0  # of the last rule with a label, and where that rule starts
         self.start_statement()
 
     def start_statement(self) -> None:
@@ -515,8 +516,9 @@ class _RuleReader:
             self.rows.numbers(heads)
         else:
             if self.label is not None:
-                line = self.text.count("\n", 0, self.first) + 1
-                self.label = replace(self.label, line=line)
+                self.line += self.text.count("\n", self.line_at, self.first)
+                self.line_at = self.first
+                self.label = replace(self.label, line=self.line)
             self.rows.add(heads, body, self.denied, self.label)
             self.label = None
         self.at = self.token_end = token.end()
