@@ -222,9 +222,8 @@ class Decision:
         Of several rules that derive an atom, the first in the program is named.
         """
         names = self._decider._rule_names
-        wanted = self._decider._goals & self._state
-        found = [names[j] for j in _used(self._fired, wanted) if names[j]]
-        return tuple(found)
+        used = _used(self._fired, self._decider._goals & self._state)
+        return tuple(dict.fromkeys([name for _, rule in used if (name := names[rule.number])]))
 
     @cached_property
     def violated(self) -> tuple[Violation, ...]:
@@ -265,15 +264,14 @@ class Decision:
             found = derivation(program, _bits(self._given, program.M), goal)
             assert found is not None
             return found
-        wanted, used = 1 << goal, []
-        for new, rule in reversed(self._fired):
-            if new & wanted:
-                used.append((new & wanted, rule))
-                wanted |= rule.positive
-        steps = [self._given_step(i) for i in bit_places(wanted & self._given)]
+        used = _used(self._fired, 1 << goal)
+        needed = 1 << goal
+        for _, rule in used:
+            needed |= rule.positive
+        steps = [self._given_step(i) for i in bit_places(needed & self._given)]
         # The rule that derives each atom; −1 for an atom that is given.
         reasons = defaultdict[int, int](lambda: -1)
-        for bits, rule in reversed(used):
+        for bits, rule in used:
             for head in rule.head_atoms:
                 if bits >> head & 1:
                     reasons[head] = rule.number
@@ -585,17 +583,15 @@ class Decider:
         program = self.program
         by_column: dict[str, list[tuple[int, Any]]] = {}
         for name, condition in program.conditions.items():
-            i = program.index[name]
+            i, column = program.index[name], condition.column
             if program.rules_per_head[i]:
                 raise ProgramError(f"a rule derives {name!r}, but a condition is true of a value")
-            by_column.setdefault(condition.column, []).append((i, condition))
-        columns = {name: Column(name, conditions) for name, conditions in by_column.items()}
-        for name in columns:
-            if name in program.index:
+            if column in program.index:
                 raise ProgramError(
-                    f"{name!r} is a column and an atom; give one of them another name"
+                    f"{column!r} is a column and an atom; give one of them another name"
                 )
-        return columns
+            by_column.setdefault(column, []).append((i, condition))
+        return {name: Column(name, conditions) for name, conditions in by_column.items()}
 
     def _find_facts(self) -> tuple[str, ...]:
         program = self.program
@@ -612,14 +608,8 @@ class Decider:
     def _warn_of_misspelt_names(self) -> None:
         """Warn of a fact whose name is almost that of an atom which rules derive and none uses."""
         program = self.program
-        used = {
-            x if x >= 0 else ~x for j in range(program.R) for x in program.literals_of(j).tolist()
-        }
-        unused = [
-            name
-            for i, name in enumerate(program.atoms)
-            if program.rules_per_head[i] and i not in used and name not in self.questions
-        ]
+        given = {*program.underivable, *self.questions}
+        unused = [name for name in program.leaves if name not in given]
         for fact in self.facts if unused else ():
             near = difflib.get_close_matches(fact, unused, n=1, cutoff=0.8)
             if near:
@@ -1022,14 +1012,15 @@ def _distance(
     return distance, abs(distance) / (1.0 + abs(float(value)) + abs(distance))
 
 
-def _used(fired: list[tuple[int, _Rule]], wanted: int) -> list[int]:
-    """Return the rules that the wanted bits rest on, in the order in which they were applied."""
+def _used(fired: list[tuple[int, _Rule]], wanted: int) -> list[tuple[int, _Rule]]:
+    """Return the rules that the wanted bits rest on, in the order applied, and the bits each adds."""
     used = []
     for new, rule in reversed(fired):
         if new & wanted:
+            used.append((new & wanted, rule))
             wanted |= rule.positive
-            used.append(rule.number)
-    return list(dict.fromkeys(reversed(used)))
+    used.reverse()
+    return used
 
 
 def _bits(value: int, count: int) -> npt.NDArray[np.bool_]:
