@@ -124,7 +124,15 @@ def _add_rules(parser: argparse.ArgumentParser) -> None:
         "--format", choices=[suffix[1:] for suffix in SUFFIXES],
         help="the format of RULES; by default from its suffix, and lp for standard input",
     )  # fmt: skip
-    commands.add_options(parser)
+    parser.add_argument(
+        "--open", metavar="P/N", action="append", default=[],
+        help="a predicate whose facts are given, for example edge/2; rules with variables only",
+    )  # fmt: skip
+    parser.add_argument(
+        "--facts-table", metavar="P=FILE", action="append", default=[],
+        help="a table of facts, for example edge=edges.csv, or edge(from,to)=edges.csv if the first "
+             "row names the columns; .csv, .tsv or .parquet",
+    )  # fmt: skip
     _add_json(parser)
 
 
@@ -168,7 +176,14 @@ def _closure_arguments(command: _NewCommand) -> None:
     add("--csv", metavar="FILE",
         help="write the atoms as a table, one argument in a column; - to print")  # fmt: skip
     _add_plot(parser, "the rules, with the closure highlighted")
-    commands.add_table_options(parser)
+    add("-o", "--output", metavar="FOLDER",
+        help="write the closure of every row of --facts-table FILE, a Parquet table with a boolean "
+             "column for each atom, to Parquet files in this folder; the same call resumes"
+    )  # fmt: skip
+    add("--keep", metavar="COLUMN", action="append", default=[],
+        help="copy a column that is not an atom")  # fmt: skip
+    add("--workers", metavar="N", type=int,
+        help="compute in N processes of a Ray cluster on this machine instead of in threads")  # fmt: skip
 
 
 def _explain_arguments(command: _NewCommand) -> None:

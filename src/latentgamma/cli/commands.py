@@ -97,19 +97,9 @@ def check_outputs(
 
 
 def check_picture(path: str | None) -> None:
-    """Check that a picture can be written in the format that its name asks for.
-
-    Raises:
-        UsageError: the suffix is none that matplotlib writes.
-    """
-    if path is None:
-        return
-    from latentgamma import plot
-
-    try:
-        plot.check_path(path)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+    """Check that a picture can be written in the format that its name asks for."""
+    if path is not None:
+        lg.plot.check_path(path)
 
 
 def check_device(name: str) -> None:
@@ -127,19 +117,6 @@ def _identity(path: str) -> object:
 
 
 # ---- Rules with variables on the command line: the options, the command `ground`, tables of results
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of commands that read rules."""
-    parser.add_argument(
-        "--open", metavar="P/N", action="append", default=[],
-        help="a predicate whose facts are given, for example edge/2; rules with variables only",
-    )  # fmt: skip
-    parser.add_argument(
-        "--facts-table", metavar="P=FILE", action="append", default=[],
-        help="a table of facts, for example edge=edges.csv, or edge(from,to)=edges.csv if the first "
-             "row names the columns; .csv, .tsv or .parquet",
-    )  # fmt: skip
 
 
 def ground_rules(args: argparse.Namespace, text: str, path: str) -> Program:
@@ -256,23 +233,6 @@ def write_csv(path: str, atoms: Iterable[str]) -> None:
 
 
 # ---- `closure --facts-table FILE -o FOLDER`: the closures of all fact sets of a table
-
-
-def add_table_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of a table of fact sets."""
-    parser.add_argument(
-        "-o", "--output", metavar="FOLDER",
-        help="write the closure of every row of --facts-table FILE, a Parquet table with a boolean "
-             "column for each atom, to Parquet files in this folder; the same call resumes",
-    )  # fmt: skip
-    parser.add_argument(
-        "--keep", metavar="COLUMN", action="append", default=[],
-        help="copy a column that is not an atom",
-    )  # fmt: skip
-    parser.add_argument(
-        "--workers", metavar="N", type=int,
-        help="compute in N processes of a Ray cluster on this machine instead of in threads",
-    )  # fmt: skip
 
 
 def take_fact_sets(args: argparse.Namespace) -> list[str]:

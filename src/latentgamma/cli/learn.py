@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +49,6 @@ from latentgamma.relational.result import summary_lines as relational_summary_li
 
 if TYPE_CHECKING:
     from latentgamma.learning.data import Observations
-    from latentgamma.learning.options import HistoryEntry
     from latentgamma.learning.result import FitResult
     from latentgamma.relational import RelationalResult
 
@@ -79,10 +79,8 @@ def learn_relational(args: argparse.Namespace) -> int:
     checkpoint = args.checkpoint
     if args.output and not checkpoint and not args.noise and args.method != "gradient":
         checkpoint = f"{args.output}.learning"
-    if resumed := _resumed(args, checkpoint):
-        print_message(resumed)
     try:
-        with ProgressBar() as bar:
+        with _resuming(args, checkpoint) as progress:
             result = lg.relational.fit(
                 files.background,
                 files.positive,
@@ -90,7 +88,7 @@ def learn_relational(args: argparse.Namespace) -> int:
                 noise=args.noise or 0.0,
                 method=args.method,
                 seed=args.seed,
-                progress=bar,
+                progress=progress,
                 checkpoint=checkpoint,
                 **_limits(args, files),
             )
@@ -102,21 +100,44 @@ def learn_relational(args: argparse.Namespace) -> int:
         write_text(args.output, f"{result.text}\n")
     if args.model and result.model is not None:
         result.model.save(args.model)
-    _print_relational_result(args, result, files)
-    write_output()
-    if checkpoint:
-        delete_checkpoint(checkpoint)
+    with _finishing(checkpoint):
+        _print_relational_result(args, result, files)
     proved = result.certificate is not None and result.certificate.holds
     return 0 if proved and (result.complete or result.noise) else 1
 
 
-def _resumed(args: argparse.Namespace, checkpoint: str | None) -> str:
-    """Return what is said of the work that a checkpoint has, if it has any; obey --fresh."""
+@contextmanager
+def _resuming(args: argparse.Namespace, checkpoint: str | None) -> Iterator[Callable[[Any], None]]:
+    """Yield what shows progress, and says first what work a checkpoint has; obey --fresh."""
     if checkpoint and args.fresh:
         delete_checkpoint(checkpoint)
     pieces = finished_pieces(checkpoint) if checkpoint else 0
-    done = quantity(pieces, "finished piece")
-    return f"resuming from {checkpoint}, with {done} of work" if pieces else ""
+    with ProgressBar() as bar:
+
+        def progress(entry: Any) -> None:
+            nonlocal pieces
+            if pieces:  # the checkpoint was read and fits
+                done = quantity(pieces, "finished piece")
+                print_message(f"resuming from {checkpoint}, with {done} of work")
+                pieces = 0
+            bar(entry)
+
+        yield progress
+
+
+@contextmanager
+def _finishing(checkpoint: str | None) -> Iterator[None]:
+    """Delete the checkpoint once what the block prints has arrived, or is no longer read."""
+    broken = None
+    try:
+        yield
+        write_output()
+    except BrokenPipeError as error:
+        broken = error
+    if checkpoint:
+        delete_checkpoint(checkpoint)
+    if broken is not None:
+        raise broken
 
 
 def _names(texts: Iterable[str]) -> list[str]:
@@ -282,17 +303,8 @@ def learn(args: argparse.Namespace) -> int:
     options = _options(args, data)
     heads = _atoms(args.explain, data.atoms, "--explain")
     checkpoint = _checkpoint(args)
-    resumed = _resumed(args, checkpoint)
     try:
-        with ProgressBar() as bar:
-
-            def progress(entry: HistoryEntry) -> None:
-                nonlocal resumed
-                if resumed:  # the checkpoint was read and fits
-                    print_message(resumed)
-                    resumed = ""
-                bar(entry)
-
+        with _resuming(args, checkpoint) as progress:
             result = lg.fit(
                 data,
                 kind=args.kind,
@@ -310,15 +322,8 @@ def learn(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         return report_interruption(checkpoint)
     _write_files(args, result)
-    try:
+    with _finishing(checkpoint):
         _print_result(args, result, heads)
-        write_output()  # only what has arrived is done
-    except BrokenPipeError:  # whoever reads has seen enough
-        if checkpoint:
-            delete_checkpoint(checkpoint)
-        raise
-    if checkpoint:
-        delete_checkpoint(checkpoint)
     return 0 if result.certificate.holds else 1
 
 
