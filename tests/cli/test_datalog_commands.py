@@ -197,3 +197,20 @@ def test_standard_input(files: Path, capsys, monkeypatch) -> None:
 
     monkeypatch.setattr(sys, "stdin", Input())
     assert run(capsys, "closure", "-", "--show", "path/2")[1] == "path(a,b)\n"
+
+
+def test_the_format_of_rules_to_be_grounded_may_be_given(files: Path, capsys, monkeypatch) -> None:
+    import gzip
+    import io
+    import sys
+
+    data = Path("paths.lp").read_bytes()
+    Path("paths.txt").write_bytes(data)
+    _, expected, _ = run(capsys, "ground", "paths.lp", *EDGES)
+    assert run(capsys, "ground", "paths.txt", "--format", "lp", *EDGES) == (0, expected, "")
+
+    class Input:
+        buffer = io.BytesIO(gzip.compress(data))
+
+    monkeypatch.setattr(sys, "stdin", Input())
+    assert run(capsys, "ground", "-", *EDGES) == (0, expected, "")

@@ -38,7 +38,7 @@ from latentgamma.cli.formatting import (
 )
 from latentgamma.cli.main import import_torch
 from latentgamma.datalog.programs import read
-from latentgamma.program.files import SUFFIXES, read_text
+from latentgamma.program.files import content, decode_rules
 from latentgamma.program.program import Program, require_definite
 from latentgamma.program.rule_text import atom_name, decode_text, facts_in_file, split_facts
 
@@ -553,25 +553,20 @@ def check(args: argparse.Namespace) -> int:
 def read_program(args: argparse.Namespace, *, ground_anyway: bool = False) -> Program:
     """Return the program of RULES."""
     with working("reading the rules"), grounding_warnings():
+        data, suffix, path = _read_rules(args)
         if ground_anyway or args.open or args.facts_table:
-            if args.rules == "-":
-                return ground_rules(args, decode_text(_standard_input(), "<stdin>"), "<stdin>")
-            return ground_rules(args, read_text(args.rules), args.rules)
-        if args.rules == "-":
-            data = _standard_input()
-            compressed = ".gz" if data.startswith(b"\x1f\x8b") else ""
-            return read(data, f".{args.format or 'lp'}{compressed}", path="<stdin>")
-        if args.format:
-            compressed = ".gz" if args.rules.endswith(".gz") else ""
-            data = Path(args.rules).read_bytes()
-            return read(data, f".{args.format}{compressed}", path=args.rules)
-        name = args.rules.lower().removesuffix(".gz")
-        if Path(args.rules).is_file() and not name.endswith(SUFFIXES):
-            raise UsageError(
-                f"{args.rules!r}: the suffix does not tell the format; pass --format, or "
-                f"rename the file to end in {', '.join(SUFFIXES)}"
-            )
-        return lg.load(args.rules)
+            return ground_rules(args, decode_rules(data, suffix, path), path)
+        return read(data, suffix, path=path)
+
+
+def _read_rules(args: argparse.Namespace) -> tuple[bytes, str, str]:
+    """Return the content of RULES, its suffix or that of --format, and its name in errors."""
+    if args.rules == "-":
+        data = _standard_input()
+        packed = ".gz" if data.startswith(b"\x1f\x8b") else ""
+        return data, f".{args.format or 'lp'}{packed}", "<stdin>"
+    packed = ".gz" if args.rules.endswith(".gz") else ""
+    return content(args.rules, args.format and f"{args.format}{packed}")
 
 
 def read_facts(args: argparse.Namespace, program: Program) -> list[str]:

@@ -24,10 +24,14 @@ FORMATS = (*(s[1:] for s in SUFFIXES), *(f"{s[1:]}.gz" for s in SUFFIXES))
 
 def read_text(path: str | os.PathLike[str]) -> str:
     """Return the prepared text in a file of rules, which may be compressed."""
-    data, suffix, shown = content(path, None)
+    return decode_rules(*content(path, None))
+
+
+def decode_rules(data: bytes, suffix: str, path: str) -> str:
+    """Return the prepared text of rules in these bytes, which the suffix says to be rule text."""
     if suffix.removesuffix(".gz") not in _RULE_TEXT:
-        raise ProgramError(f"{shown!r} is not rule text; its name must end in .lp, .pl or .dl")
-    return decode_text(decompress(data, shown) if suffix.endswith(".gz") else data, shown)
+        raise ProgramError(f"{path!r} is not rule text; its name must end in .lp, .pl or .dl")
+    return decode_text(decompress(data, path) if suffix.endswith(".gz") else data, path)
 
 
 def content(path: str | os.PathLike[str], format: str | None) -> tuple[bytes, str, str]:  # noqa: A002
