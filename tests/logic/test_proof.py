@@ -372,6 +372,17 @@ def test_a_graph_of_a_proof_has_boxes_for_facts_and_ellipses_for_rules():
     assert sum(" -> " in line for line in lines) == 2
 
 
+def test_a_graph_of_a_proof_escapes_what_names_and_citations_contain():
+    text = '% @rule R1: Art. "6" \\ 7\nb :- a.\nc :- 1 { b; "x\\"y" }.'
+    lines = derivation(lg.parse(text), ["a"], "c").to_dot().splitlines()
+    nodes = [line for line in lines if "label=" in line]
+    node = re.compile(r'  n\d \[label="((?:[^"\\]|\\.)*)", shape=(\w+)\];')
+    found = [node.fullmatch(line) for line in nodes]
+    assert len(found) == 4
+    assert [match and match[2] for match in found] == ["box", "ellipse", "ellipse", "ellipse"]
+    assert r'b\nR1: Art. \"6\" \\ 7' in [match and match[1] for match in found]
+
+
 @pytest.mark.parametrize("rules", [0, 1, 2, 3, 5])
 def test_a_negated_atom_of_a_proof_says_why_it_does_not_follow(rules: int):
     text = "ok :- a, not bad. " + " ".join(f"bad :- b{i}." for i in range(rules))

@@ -298,12 +298,13 @@ class Derivation(Explanation):
         leaves = {leaf.atom: n for n, leaf in enumerate(self.absent)}
         lines = ["digraph derivation {", "  rankdir=BT;"]
         for n, step in enumerate(self.steps):
-            shape = "box" if step.rule is None else "ellipse"
-            lines.append(f'  n{n} [label="{_dot(step.atom)}\\n{step.note}", shape={shape}];')
+            shape = "box" if step.rule is None and step.needed is None else "ellipse"
+            label = f"{_dot(quote(step.atom))}\\n{_dot(step.note)}"
+            lines.append(f'  n{n} [label="{label}", shape={shape}];')
             lines += [f"  n{number[premise]} -> n{n};" for premise in step.premises]
             lines += [f"  a{leaves[atom]} -> n{n};" for atom in step.negated]
         for atom, n in leaves.items():
-            lines.append(f'  a{n} [label="not {_dot(atom)}", shape=box, style=dashed];')
+            lines.append(f'  a{n} [label="not {_dot(quote(atom))}", shape=box, style=dashed];')
         return "\n".join([*lines, "}"])
 
     def __str__(self) -> str:
@@ -720,6 +721,6 @@ def _absent_values(leaf: Absent) -> dict[str, Any]:
     return {"atom": leaf.atom, "because": [*map(str, leaf.blocked), *unknown]}
 
 
-def _dot(name: str) -> str:
-    """Return the name inside a Graphviz string."""
-    return quote(name).replace("\\", "\\\\").replace('"', '\\"')
+def _dot(text: str) -> str:
+    """Return the text as it stands inside a Graphviz string."""
+    return text.replace("\\", "\\\\").replace('"', '\\"')
