@@ -351,6 +351,12 @@ def test_a_check_is_part_of_certify_on_small_models() -> None:
         lg.certify(lg.oracle(large), large, check=True)
 
 
+@pytest.mark.parametrize("atoms", [[], ["a"]])
+def test_a_program_without_rules_can_be_checked(atoms: list[str]) -> None:
+    program = lg.Program.from_rules([], atoms=atoms)
+    assert lg.certify(lg.oracle(program), program, check=True).holds
+
+
 def test_a_check_that_fails_is_reported(monkeypatch) -> None:
     program = lg.parse("b :- a.")
     monkeypatch.setattr(interval_step, "_FUNCTION", 10**4)

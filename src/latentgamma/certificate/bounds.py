@@ -424,7 +424,8 @@ def check_bounds(weights: LiteralWeights) -> int:
     for inside in _closed_sets(program):
         for level in (0.0, 0.05, 0.4):
             compared += _compare_closed_set(weights, whole, inside, level)
-    for literal in range(0, len(program.head_indices), -(-len(program.head_indices) // _STATES)):
+    literals = len(program.head_indices)
+    for literal in range(0, literals, max(1, -(-literals // _STATES))):
         for level in (1.0, 0.9, 0.6):
             compared += _compare_rule(weights, whole, literal, level)
     return compared
