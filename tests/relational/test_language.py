@@ -363,10 +363,24 @@ def test_queries_are_answered(query: str, answers: list[str]) -> None:
     assert [term_text(answer) for answer in prolog.answers(read_term(query))] == answers
 
 
-@pytest.mark.parametrize("text", ["p(", "p(X", "[1,2", "p q", "#count{X}"])
+@pytest.mark.parametrize("text", ["p(", "p(X", "[1,2", "[1|X,2]", "p q", "#count{X}"])
 def test_what_is_not_a_term_is_refused(text: str) -> None:
     with pytest.raises(PrologError):
         read_term(text)
+
+
+@pytest.mark.parametrize(
+    ("operation", "results"), [("mod", "1 2 -2 -1"), ("rem", "1 -1 1 -1"), ("//", "2 -2 -2 2")]
+)
+def test_quotients_of_negative_numbers(tmp_path: Path, operation: str, results: str) -> None:
+    """Rules that clingo evaluates, and those that it does not, have the numbers of Prolog."""
+    pairs = [(7, 3), (-7, 3), (7, -3), (-7, -3)]
+    for (one, other), result in zip(pairs, results.split(), strict=True):
+        (answer,) = Prolog([]).answers(read_term(f"X is {one} {operation} {other}"))
+        assert term_text(answer.args[0]) == result
+        background = f"n({one}). r(X,Y) :- n(X), Y is X {operation} {other}."
+        found = read_popper(write(tmp_path, background, "", "pos(t(1))."))
+        assert found.background["r/2"] == [(str(one), result)]
 
 
 def write(folder: Path, background: str, bias: str, examples: str) -> Path:

@@ -397,7 +397,11 @@ _COMPARISONS = {
     "\\=": "!=", "\\==": "!=", "=\\=": "!=", "=": "=", "==": "=", "=:=": "=", "is": "=",
     "<": "<", ">": ">", "=<": "<=", ">=": ">=",
 }  # fmt: skip
-_ARITHMETIC = {"+": "+", "-": "-", "*": "*", "//": "/", "mod": "\\"}
+#: The remainder of clingo has the sign of the dividend, as `rem`.
+_ARITHMETIC = {
+    "+": "({0}+{1})", "-": "({0}-{1})", "*": "({0}*{1})", "//": "({0}/{1})",
+    "rem": "({0}\\{1})", "mod": "((({0}\\{1})+{1})\\{1})",
+}  # fmt: skip
 
 
 def evaluate(
@@ -481,7 +485,7 @@ def _datalog(clause: Term) -> tuple[str, set[Signature]] | None:
             return names.setdefault(term, f"V{len(names)}")
         if arithmetic and isinstance(term, Compound) and term.name in _ARITHMETIC:
             one, other = (text(arg, arithmetic=True) for arg in term.args)
-            return f"({one}{_ARITHMETIC[term.name]}{other})"
+            return _ARITHMETIC[term.name].format(one, other)
         if isinstance(term, (Compound, float)):
             raise PrologError("a function term")
         return constant(term_text(term))

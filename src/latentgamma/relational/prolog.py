@@ -201,7 +201,9 @@ class _Reader:
         if kind == "name":
             if self._peek() == ("symbol", "("):
                 self._next()
-                return Compound(text, tuple(self._arguments(")"))), 0
+                arguments = self._items()
+                self._expect(")")
+                return Compound(text, tuple(arguments)), 0
             return text, 0
         if text == "(":
             term = self._expression(1200)
@@ -219,32 +221,26 @@ class _Reader:
             return Compound(text, (argument,)), precedence
         raise PrologError(f"{text or 'the end'!r} is not expected in {self._text!r}")
 
-    def _arguments(self, close: str) -> list[Term]:
+    def _items(self) -> list[Term]:
         found = [self._expression(999)]
         while self._peek() == ("symbol", ","):
             self._next()
-            if self._peek() == ("symbol", close):
+            if self._peek() == ("symbol", ")"):
                 break
             found.append(self._expression(999))
-        self._expect(close)
         return found
 
     def _list(self) -> Term:
         if self._peek() == ("symbol", "]"):
             self._next()
             return EMPTY
-        items = [self._expression(999)]
+        items = self._items()
         rest: Term = EMPTY
-        while True:
-            _, text = self._next()
-            if text == ",":
-                items.append(self._expression(999))
-            elif text == "|":
-                rest = self._expression(999)
-            elif text == "]":
-                return term_list(items, rest)
-            else:
-                raise PrologError(f"expected ',' or ']' in {self._text!r}, not {text!r}")
+        if self._peek() == ("symbol", "|"):
+            self._next()
+            rest = self._expression(999)
+        self._expect("]")
+        return term_list(items, rest)
 
 
 def conjuncts(term: Term) -> list[Term]:
@@ -264,9 +260,18 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt, ">": operator.gt, "=<": operator.le, ">=": operator.ge,
     "=:=": operator.eq, "=\\=": operator.ne,
 }  # fmt: skip
+
+
+def _quotient(one: int, other: int) -> int:
+    """Return the quotient, rounded towards 0."""
+    found = abs(one) // abs(other)
+    return found if (one < 0) == (other < 0) else -found
+
+
 _ARITHMETIC: dict[Signature, Callable[..., Any]] = {
     ("+", 2): operator.add, ("-", 2): operator.sub, ("*", 2): operator.mul, ("/", 2): operator.truediv,
-    ("//", 2): lambda a, b: int(a / b), ("mod", 2): operator.mod, ("rem", 2): operator.mod,
+    ("//", 2): _quotient, ("mod", 2): operator.mod,
+    ("rem", 2): lambda one, other: one - other * _quotient(one, other),
     ("-", 1): operator.neg, ("+", 1): operator.pos, ("abs", 1): abs, ("max", 2): max, ("min", 2): min,
     ("**", 2): operator.pow, ("^", 2): operator.pow,
 }  # fmt: skip
