@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import os
 import pickle
@@ -1155,8 +1156,12 @@ def test_wrong_tables(tmp_path: Path, content: str, key: str, problem: str) -> N
 
 
 def test_wrong_tables_by_name(tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged.csv.gz"
+    damaged.write_bytes(gzip.compress(b"a,b\n")[:10] + b"\xff" * 20)
     for table, problem in (
         (tmp_path / "none.csv", "there is no such file"),
+        (damaged, "cannot read .*damaged.csv.gz': "),
+        ("edges\0.csv", "cannot read"),
         (tmp_path / "x.txt", "does not say what it holds"),
         (3, "a table's path or rows, not int"),
         ([(1, None)], "row 1 holds None"),

@@ -13,10 +13,11 @@ import gzip
 import io
 import os
 import re
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from latentgamma._text import shortened
+from latentgamma._text import file_problem, shortened
 from latentgamma.datalog.clingo_names import (
     PREDICATE,
     decode_name,
@@ -167,9 +168,8 @@ def _rows(key: str, table: Table, columns: list[str] | None) -> tuple[str, Itera
             data = file.read()
         if path.lower().endswith(".gz"):
             data = gzip.decompress(data)
-    except (OSError, EOFError) as error:
-        reason = "there is no such file" if isinstance(error, FileNotFoundError) else str(error)
-        raise DataError(f"cannot read {path!r}: {reason}") from None
+    except (OSError, EOFError, ValueError, zlib.error) as error:  # ValueError: a NUL in the path
+        raise DataError(f"cannot read {path!r}: {file_problem(error)}") from None
     return path, _csv(
         decode_bytes(data, path), "," if lower.endswith(".csv") else "\t", columns, path
     )
