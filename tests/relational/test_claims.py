@@ -12,12 +12,11 @@ import pytest
 
 import latentgamma as lg
 import relational_tasks as tasks
-from latentgamma._checkpoint import compute_now
 from latentgamma.relational.budget import ROWS_OF_A_SECOND, Budget
 from latentgamma.relational.clauses import BodySearch, Clause, clause_bits
 from latentgamma.relational.problem import Problem
 from latentgamma.relational.result import derived_atoms
-from latentgamma.relational.search import SearchOptions, _Search
+from latentgamma.relational.search import Search, SearchOptions
 
 pytest.importorskip("clingo")
 
@@ -234,7 +233,7 @@ class Clock:
 def test_what_the_last_bodies_before_the_time_limit_found_is_kept(monkeypatch) -> None:
     problem = tasks.problem({"p": [("a", "b")], "q": [("a",)]}, [("t", "a")], [("t", "b")])
     options = SearchOptions(recursive=False)
-    search = _Search(problem, options, Budget(600), lambda *_: None, compute_now)
+    search = Search(problem, options, Budget(600), lambda *_: None)
     original = BodySearch.next_level
 
     def until_the_end(self: BodySearch, *arguments: object) -> object:

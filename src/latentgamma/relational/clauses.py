@@ -85,15 +85,13 @@ def canonical(body: Sequence[Literal], arity: int) -> Body:
             orders = [used]
         else:  # variables that occur in the same places are told apart by those next to them
             orders = _orders(body, sorted(used), arity)
-    best: Body | None = None
-    for order in orders:
+
+    def renamed(order: Sequence[int]) -> Body:
         names = {variable: arity + place for place, variable in enumerate(order)}
-        renamed = tuple(
-            sorted([(p, tuple([names.get(v, v) for v in literal])) for p, literal in body])
-        )
-        if best is None or renamed < best:
-            best = renamed
-    return best or ()
+        literals = [(p, tuple([names.get(v, v) for v in literal])) for p, literal in body]
+        return tuple(sorted(literals))
+
+    return min(map(renamed, orders))
 
 
 def _orders(body: Sequence[Literal], used: Sequence[int], arity: int) -> Iterator[tuple[int, ...]]:
@@ -228,25 +226,21 @@ class Examples:
         Many are sampled.
         """
         rng = np.random.default_rng(seed)
-        positive = target.positive
-        if len(positive) > most:
-            positive = np.sort(rng.choice(positive, most, replace=False))
+
+        def sampled(codes: Ints, size: int) -> Ints:
+            return codes if len(codes) <= size else np.sort(rng.choice(codes, size, replace=False))
+
+        positive = sampled(target.positive, most)
         if target.negative is not None:
             negative = target.negative
         elif problem.tuples(target) <= 4 * most:
-            known = np.union1d(target.positive, target.given)
-            negative = np.setdiff1d(problem.every_tuple(target), known)
+            negative = np.setdiff1d(problem.every_tuple(target), target.known)
         else:
-            known = np.union1d(target.positive, target.given)
             columns = [rng.choice(problem.domains[kind], 2 * most) for kind in target.types]
-            negative = np.setdiff1d(encode(columns, len(problem.constants), 2 * most), known)
-        if len(negative) > 4 * most:
-            negative = np.sort(rng.choice(negative, 4 * most, replace=False))
-        other = negative[:0]
-        if unlabelled:
-            other = problem.unlabelled(target)
-            if len(other) > most:
-                other = np.sort(rng.choice(other, most, replace=False))
+            codes = encode(columns, len(problem.constants), 2 * most)
+            negative = np.setdiff1d(codes, target.known)
+        negative = sampled(negative, 4 * most)
+        other = sampled(problem.unlabelled(target), most) if unlabelled else negative[:0]
         labelled = len(positive) + len(negative)
         complete = labelled == problem.label_count(target)
         if unlabelled:
@@ -526,7 +520,7 @@ class BodySearch:
             elif _repeats(table, len(before.columns)):
                 table = None
             elif number == self.target.relation:
-                table = _without(table, same_as_head(table, literal))
+                table = table.take(~same_as_head(table, literal))
         self._tables[body] = table
         if len(self._tables) > _KEPT:
             self._tables.popitem(last=False)
@@ -541,13 +535,6 @@ def same_as_head(table: Bindings, literal: Sequence[int]) -> npt.NDArray[np.bool
         if one is not None and other is not None:
             same &= one == other
     return same
-
-
-def _without(table: Bindings, rows: npt.NDArray[np.bool_]) -> Bindings:
-    if not rows.any():
-        return table
-    columns = tuple(column if column is None else column[~rows] for column in table.columns)
-    return Bindings(columns, table.truth[~rows], table.example[~rows])
 
 
 def _repeats(table: Bindings, old: int) -> bool:

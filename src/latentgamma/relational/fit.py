@@ -37,6 +37,7 @@ from latentgamma.relational.problem import (
     Language,
     Problem,
     Relation,
+    atoms_of,
     encode,
     read_facts,
     read_problem,
@@ -46,9 +47,9 @@ from latentgamma.relational.search import (
     Choice,
     Found,
     Report,
+    Search,
     SearchOptions,
     leaves_bodies_out,
-    search,
 )
 
 Method = Literal["auto", "search", "gradient"]
@@ -191,7 +192,7 @@ def fit(
         """Return recursive rules that were found by running them, with the facts that they use."""
         if definitions is None or not recursive or refused is None or not directions:
             return None
-        examples = (_atoms(shown), _atoms(refused))
+        examples = (atoms_of(shown), atoms_of(refused))
         limits = (max_body, max_variables, max_clauses or _RULES_THAT_RUN)
         made = find_recursive_rules(definitions, examples, types, directions, limits, phase)
         if made is None:
@@ -236,7 +237,7 @@ def fit(
                 compute = stack.enter_context(Journal(checkpoint, about)).compute
             alone = negative is None and not closed_world
             phase = budget.part(fraction=_ALONE_FRACTION)
-            found = search(problem, options, phase, report) if problem.apart else Found()
+            found = Search(problem, options, phase, report).run() if problem.apart else Found()
             if not found.choices or (alone and not _is_plausible(problem, found)):
                 problem = read(language, apart=False) if problem.apart else problem
                 problem, found, kind = _clean(
@@ -283,7 +284,7 @@ def _clean(
             rows = _AFTER_RUN_ROWS
         fraction = _ALONE_FRACTION if alone else _EXACT_FRACTION
         phase = budget.part(rows=rows, fraction=fraction)
-        found = search(problem, options, phase, report, compute)
+        found = Search(problem, options, phase, report, compute).run()
         if made is not None:
             bits = made[1].choices[0].bits
             if not found.choices or found.choices[0].bits > bits + 1e-6:
@@ -295,7 +296,7 @@ def _clean(
         if unfinished and leaves_bodies_out(problem, options) and not phase.stops():
             # Two literals of a wide predicate may need more variables than were tried.
             more = replace(options, all_variables=True)
-            wide = search(problem, more, phase.part(rows=_MORE_VARIABLES_ROWS), report)
+            wide = Search(problem, more, phase.part(rows=_MORE_VARIABLES_ROWS), report).run()
             better = not right or (wide.choices and not wide.too_many_clauses)
             if wide.choices and better and (not alone or _is_plausible(problem, wide)):
                 return problem, replace(wide, shortest=False), Kind.CLEAN
@@ -314,10 +315,6 @@ def _clean(
         return problem, other, Kind.PARTIAL
     other.unexplained, other.notes = found.unexplained, found.notes
     return problem, other, Kind.CLEAN
-
-
-def _atoms(facts: Facts) -> list[tuple[str, ...]]:
-    return [(name, *row) for (name, _), rows in facts.items() for row in rows]
 
 
 def _candidates_that_run(problem: Problem, made: Functions, budget: Budget) -> Found | None:
@@ -391,7 +388,7 @@ def _helpful_option(
         if len(changed.background) == len(problem.background) and limits is options:
             continue  # the option adds nothing here
         short = replace(limits, alternatives=0, max_body=min(4, limits.max_body))
-        found = search(changed, short, phase, lambda *_: None)
+        found = Search(changed, short, phase, lambda *_: None).run()
         if found.choices and found.choices[0].bits < bits and _is_plausible(changed, found):
             return name
     return None

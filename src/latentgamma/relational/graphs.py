@@ -242,14 +242,19 @@ class _Graph:
         found: Ints = self.links.targets[ptr[group] : ptr[group + 1]].astype(np.int64)
         return found
 
+    def neighbours(self, entity: int, step: int) -> Ints:
+        """Return the entities that a step leads to from this one."""
+        group = self.loops.find_group(self.links, entity, step)
+        return self.targets(group) if group >= 0 else np.empty(0, np.int64)
+
     def members(self, steps: Sequence[int], end: int) -> Ints:
         """Return the entities that satisfy the body of a rule with constants, sorted."""
         if end < 0:
             groups = self.groups_of(steps[0])
             return np.sort(self.group_owner[groups[~self._loop_only[groups]]])
-        group = self.loops.find_group(self.links, end, steps[-1] ^ 1)
         if len(steps) == 1:
-            return np.setdiff1d(self.targets(group), end)
+            return np.setdiff1d(self.neighbours(end, steps[0] ^ 1), end)
+        group = self.loops.find_group(self.links, end, steps[-1] ^ 1)
         found, _, _ = self.gather(group, steps[0])
         return np.sort(found)
 
@@ -606,7 +611,6 @@ class _RelationRules:
             for j in chosen.tolist():
                 by_head.setdefault(int(self._heads[j]), []).append(j)
             self._by_head.append(by_head)
-        self._blocks_ready: list[tuple[Ints, npt.NDArray[np.float32]]] | None = None
         self._labels: dict[float, tuple[Ints, Ints]] = {}
 
     def members(self, rule: int) -> Ints:
@@ -641,29 +645,28 @@ class _RelationRules:
         ptr = np.searchsorted(owner[order], np.arange(len(self.weight) + 1))
         return _Hits(ptr, candidate[order], bool(complete))
 
+    @cached_property
     def _blocks(self) -> list[tuple[Ints, npt.NDArray[np.float32]]]:
-        """Return groups of rules that can overlap, each with the overlap of any two of them."""
-        if self._blocks_ready is None:
-            loops = self.graph.loops
-            groups = [(self._paths, self._signatures)]
-            constants = np.flatnonzero(self.rules.group >= 0)
-            order = constants[np.argsort(self.rules.group[constants], kind="stable")]
-            heads = self.rules.group[order]
-            for part in np.split(order, np.flatnonzero(np.diff(heads)) + 1):
-                signatures = []
-                for j in part.tolist() if len(part) > 1 else ():
-                    signatures.append(np.full(loops.BINS, 0xFFFFFFFF, np.uint32))
-                    loops.sign(self.members(j), signatures[-1])
-                if signatures:
-                    groups.append((part, signatures))
-            self._blocks_ready = []
-            for part, signatures in groups:
-                size = min(len(part), _MOST_COMPARED)
+        """Groups of rules that can overlap, each with the overlap of any two of them."""
+        loops = self.graph.loops
+        groups = [(self._paths, self._signatures)]
+        constants = np.flatnonzero(self.rules.group >= 0)
+        order = constants[np.argsort(self.rules.group[constants], kind="stable")]
+        heads = self.rules.group[order]
+        for part in np.split(order, np.flatnonzero(np.diff(heads)) + 1):
+            signatures = []
+            for j in part.tolist() if len(part) > 1 else ():
+                signatures.append(np.full(loops.BINS, 0xFFFFFFFF, np.uint32))
+                loops.sign(self.members(j), signatures[-1])
+            groups.append((part, signatures))
+        found = []
+        for part, signatures in groups:
+            size = min(len(part), _MOST_COMPARED)
+            if size > 1:
                 shared = np.eye(size, dtype=np.float32)
-                if size > 1:
-                    loops.overlaps(np.array(signatures[:size]), shared)
-                self._blocks_ready.append((part[:size], shared))
-        return self._blocks_ready
+                loops.overlaps(np.array(signatures[:size]), shared)
+                found.append((part[:size], shared))
+        return found
 
     def clusters(self, threshold: float) -> tuple[Ints, Ints]:
         """Return the rules in the order of their clusters, and the cluster of each rule."""
@@ -672,7 +675,7 @@ class _RelationRules:
             if threshold <= 0:
                 labels[:] = 0
             elif threshold <= 1:
-                for part, shared in self._blocks():
+                for part, shared in self._blocks:
                     labels[part] = part[components(shared >= threshold)]
             self._labels[threshold] = np.argsort(labels, kind="stable"), labels
         return self._labels[threshold]
@@ -880,8 +883,8 @@ class ChainRules:
         for j in range(len(hits.ptr) - 1):
             for candidate in hits.candidates[hits.ptr[j] : hits.ptr[j + 1]].tolist():
                 rules.setdefault(candidate, []).append(j)
-        for known_one in self._links_of(r, entity, back=back):
-            rules.pop(known_one, None)
+        for linked in self._graph.neighbours(entity, 2 * r + back).tolist():
+            rules.pop(linked, None)
         weight = prepared.weight
         if threshold > 0:
             scores = -np.expm1(prepared.scores(hits, threshold))
@@ -944,8 +947,7 @@ class ChainRules:
                     for step, (a, b) in zip(steps, itertools.pairwise(path), strict=True)
                 )
                 return
-            group = graph.loops.find_group(graph.links, path[-1], steps[depth])
-            for node in graph.targets(group).tolist() if group >= 0 else ():
+            for node in graph.neighbours(path[-1], steps[depth]).tolist():
                 ends = depth == len(steps) - 1
                 if ends and last not in (-1, node):
                     continue
@@ -1035,7 +1037,7 @@ class ChainRules:
                 for entity in np.unique(asked[rows, given]).tolist():
                     part = rows[asked[rows, given] == entity]
                     rival = np.ones(len(self.entities), np.uint8)
-                    rival[self._links_of(r, entity, back=back)] = 0
+                    rival[self._graph.neighbours(entity, 2 * r + back)] = 0
                     rival[true[true[:, given] == entity][:, wanted]] = 0
                     hits = prepared.hits(entity, back=back)
                     parts = {n: hits.keep(prepared.lengths <= n) for n in {n for n, _ in choices}}
@@ -1059,12 +1061,6 @@ class ChainRules:
     def _threshold(self, aggregation: Aggregation) -> float:
         one_of("aggregation", aggregation, ("non_redundant", "noisy_or", "maximum"))
         return {"maximum": 0.0, "noisy_or": 2.0}.get(aggregation, self.threshold)
-
-    def _links_of(self, relation: int, entity: int, *, back: bool) -> Ints:
-        """Return the entities that the graph links to this one."""
-        graph = self._graph
-        group = graph.loops.find_group(graph.links, entity, 2 * relation + back)
-        return graph.targets(group) if group >= 0 else np.empty(0, np.int64)
 
     def _triple(self, one: int, relation: int, other: int, *, back: bool) -> Triple:
         head, tail = (other, one) if back else (one, other)

@@ -62,16 +62,12 @@ def definitions(
     n = len(problem.constants)
     usable = [u for u in usable if relations[u].test is None]
     predicates = len(usable) + 1
-    known = {
-        (relation.types, encode(list(relation.rows.T), n, len(relation.rows)).tobytes())
-        for relation in (relations[u] for u in usable)
-    }
-    for relation in (relations[u] for u in usable):  # an inverse is no new relation
-        if relation.arity == 2:
-            codes = np.sort(
-                encode([relation.rows[:, 1], relation.rows[:, 0]], n, len(relation.rows))
-            )
-            known.add((relation.types[::-1], codes.tobytes()))
+    known: set[tuple[tuple[int, ...], bytes]] = set()
+    for relation in (relations[u] for u in usable):
+        columns = list(relation.rows.T)
+        for way in (1, -1) if relation.arity == 2 else (1,):  # an inverse is no new relation
+            codes = np.sort(encode(columns[::way], n, len(relation.rows)))
+            known.add((relation.types[::way], codes.tobytes()))
     found: dict[
         tuple[tuple[int, ...], bytes], tuple[float, Ints, tuple[Clause, ...], tuple[int, ...]]
     ] = {}

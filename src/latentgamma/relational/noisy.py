@@ -30,8 +30,8 @@ from latentgamma.relational.search import (
     Choice,
     Found,
     Report,
+    Search,
     SearchOptions,
-    covering_candidates,
     keep_shortest,
     longest_alternative,
     most_variables,
@@ -356,7 +356,7 @@ def noisy_search(
         scorer = SetScorer(hypotheses, cost, options.invent, budget)
         ranked = scorer.search()
         best_bits, best = ranked[0]
-        wrong = scorer.wrong([best])[0]
+        wrong = scorer.wrong(best)
         report(
             f"bodies of {quantity(source.literals, 'literal')}", len(candidates), 1 - wrong / labels
         )
@@ -384,10 +384,10 @@ class SetScorer:
         self._negative = np.setdiff1d(hypotheses.negative, hypotheses.given)
         self._known: dict[tuple[int, ...], tuple[float, int]] = {}
 
-    def wrong(self, sets: Sequence[tuple[int, ...]]) -> list[int]:
-        """Return how many labels each set gets wrong."""
-        self.total(sets)
-        return [self._known[chosen][1] for chosen in sets]
+    def wrong(self, chosen: tuple[int, ...]) -> int:
+        """Return how many labels a set gets wrong."""
+        self.total([chosen])
+        return self._known[chosen][1]
 
     def total(self, sets: Sequence[tuple[int, ...]]) -> np.ndarray:
         """Return the description length of each set: its rules and its wrong labels."""
@@ -481,7 +481,7 @@ def gradient_search(
     found = Found(relations=list(problem.relations))
     labels = sum(problem.label_count(target) for target in problem.targets)
     if noise == 0:
-        found = covering_candidates(problem, options, budget, report)
+        found = Search(problem, options, budget, report).cover()
         candidates = _screen(found.candidates)
         if found.unexplained:
             return found, 0.0
@@ -498,7 +498,7 @@ def gradient_search(
     empty = float(scorer.total([()])[0])
     for start in range(_STARTS):
         best_bits, best = _train(scorer, len(candidates), [options.seed, start], budget)
-        wrong = scorer.wrong([best])[0]
+        wrong = scorer.wrong(best)
         explains = bool(best) and best_bits < empty and (noise != 0 or not wrong)
         if explains or budget.stops():
             break
@@ -523,7 +523,7 @@ def _choices(
     limit = longest_alternative(best[0]) if clean else best[0] + NOISY_SLACK
     for bits, sampled in scorer.ranked(_MOST_RANKED):
         smaller = _needed_rules(scorer, (bits, sampled))
-        wrong = clean and scorer.wrong([smaller[1]])[0] > 0
+        wrong = clean and scorer.wrong(smaller[1]) > 0
         contains = any(set(one) <= set(smaller[1]) for _, one in chosen)
         if not wrong and not contains and smaller[0] <= limit:
             chosen.append(smaller)

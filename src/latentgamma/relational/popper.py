@@ -24,7 +24,13 @@ from latentgamma.errors import DataError, LatentGammaError
 from latentgamma.program.files import read_text
 from latentgamma.relational.budget import Budget
 from latentgamma.relational.functions import Declared, Functions, FunctionSearch
-from latentgamma.relational.problem import Facts, by_signature, derived_facts, read_facts
+from latentgamma.relational.problem import (
+    Facts,
+    atoms_of,
+    by_signature,
+    derived_facts,
+    read_facts,
+)
 from latentgamma.relational.prolog import (
     Compound,
     Prolog,
@@ -143,14 +149,9 @@ def read_prolog(
     """
     if not isinstance(background, (str, os.PathLike)):
         raise DataError("with ground_lists=, the background is a text or a path of Prolog clauses")
-    found = PopperFiles(background={}, positive=[], negative=None)
-    for rows, source in ((found.positive, positive), ([], negative)):
-        if isinstance(source, str):
-            rows += [row for _, row, _ in _examples(source, "the examples")]
-        elif source is not None:
-            facts = read_facts(source, "examples")
-            rows += [(name, *row) for (name, _), group in facts.items() for row in group]
-        found.negative = None if negative is None else rows
+    found = PopperFiles({}, _rows_of_examples(positive), None)
+    if negative is not None:
+        found.negative = _rows_of_examples(negative)
     declared = Declared(by_signature(types, "types"), by_signature(directions, "directions"))
     is_path = not isinstance(background, str) or os.path.isfile(background)
     text = read_text(background) if is_path else str(background)
@@ -161,6 +162,12 @@ def read_prolog(
     found.background = {f"{name}/{arity}": rows for (name, arity), rows in facts.items()}
     found.options["definitions"] = text
     return found
+
+
+def _rows_of_examples(source: Any) -> list[tuple[str, ...]]:
+    if isinstance(source, str):
+        return [row for _, row, _ in _examples(source, "the examples")]
+    return atoms_of(read_facts(source, "examples"))
 
 
 def find_recursive_rules(

@@ -186,6 +186,11 @@ class Bindings:
     truth: Truth  # the truth of each row
     example: Ints  # the example that each row is about
 
+    def take(self, rows: npt.NDArray[Any]) -> Bindings:
+        """Return some of the rows."""
+        columns = tuple(column if column is None else column[rows] for column in self.columns)
+        return Bindings(columns, self.truth[rows], self.example[rows])
+
 
 def _pattern(arguments: Sequence[int], table: Bindings) -> tuple[tuple[int, ...], list[int]]:
     """Return the pattern of a literal for `Relation.index`, and its new variables in order."""
@@ -222,18 +227,15 @@ def join(
 ) -> Bindings | None:
     """Return the table with one more literal, or None if it has more than `most_rows` rows."""
     if relation.test is not None:
-        kept = np.flatnonzero(literal_truth(relation, arguments, table))
-        columns = tuple(c if c is None else c[kept] for c in table.columns)
-        return Bindings(columns, table.truth[kept], table.example[kept])
+        return table.take(np.flatnonzero(literal_truth(relation, arguments, table)))
     pattern, new = _pattern(arguments, table)
     index = relation.index(pattern)
     group = index.groups(_keys(relation, arguments, table, new))
     hit = np.flatnonzero(group >= 0)
     group = group[hit]
     if not new:
-        columns = tuple(c if c is None else c[hit] for c in table.columns)
-        truth = np.minimum(table.truth[hit], index.best[group])
-        return Bindings(columns, truth, table.example[hit])
+        kept = table.take(hit)
+        return replace(kept, truth=np.minimum(kept.truth, index.best[group]))
     counts = index.counts[group]
     total = int(counts.sum())
     if total > most_rows:
@@ -241,15 +243,12 @@ def join(
     source = np.repeat(hit, counts)
     offset = np.arange(total) - np.repeat(np.cumsum(counts) - counts, counts)
     at = np.repeat(index.starts[group], counts) + offset
+    found = table.take(source)
     size = max(len(table.columns), max(arguments) + 1)
-    extended: list[Ints | None] = [None] * size
-    for variable, column in enumerate(table.columns):
-        if column is not None:
-            extended[variable] = column[source]
+    columns = [*found.columns, *[None] * (size - len(table.columns))]
     for place, variable in enumerate(new):
-        extended[variable] = index.values[at, place]
-    truth = np.minimum(table.truth[source], index.truth[at])
-    return Bindings(tuple(extended), truth, table.example[source])
+        columns[variable] = index.values[at, place]
+    return Bindings(tuple(columns), np.minimum(found.truth, index.truth[at]), found.example)
 
 
 # ---- A learning problem: background facts and labelled examples, as arrays
@@ -821,6 +820,11 @@ def read_facts(source: Any, what: str) -> Facts:
             )
         tables.setdefault(f"{row[0]}/{len(row) - 1}", []).append(row[1:])
     return read_facts(tables, what)
+
+
+def atoms_of(facts: Facts) -> list[tuple[str, ...]]:
+    """Return facts as tuples that start with their predicate."""
+    return [(name, *row) for (name, _), rows in facts.items() for row in rows]
 
 
 def _rows_of(table: Any) -> Any:

@@ -386,26 +386,8 @@ def free_constants(problem: Problem) -> list[int]:
     ]
 
 
-def search(
-    problem: Problem,
-    options: SearchOptions,
-    budget: Budget,
-    report: Report,
-    compute: Compute = compute_now,
-) -> Found:
-    """Return the shortest programs; `compute` returns the finished levels of an earlier run."""
-    return _Search(problem, options, budget, report, compute).run()
-
-
-def covering_candidates(
-    problem: Problem, options: SearchOptions, budget: Budget, report: Report
-) -> Found:
-    """Return the candidates of the first level at which they derive every positive example."""
-    return _Search(problem, options, budget, report, compute_now).cover()
-
-
-class _Search:
-    """A search for programs; see `search`."""
+class Search:
+    """A search for programs; `compute` returns the finished levels of an earlier run."""
 
     def __init__(
         self,
@@ -413,7 +395,7 @@ class _Search:
         options: SearchOptions,
         budget: Budget,
         report: Report,
-        compute: Compute,
+        compute: Compute = compute_now,
     ) -> None:
         self._problem, self._options, self._budget = problem, options, budget
         self._send_report, self._compute = report, compute
