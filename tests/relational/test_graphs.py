@@ -445,3 +445,14 @@ def test_small_and_odd_graphs() -> None:
 def test_wrong_graphs_are_refused(call, message: str) -> None:
     with pytest.raises(lg.LatentGammaError, match=message):
         call()
+
+
+def test_the_longest_rules_have_a_variable_for_every_entity() -> None:
+    path = [(f"n{i}_{k}", f"r{k}", f"n{i}_{k + 1}") for i in range(60) for k in range(5)]
+    ends = [(f"n{i}_0", "far", f"n{i}_5") for i in range(60)]
+    found = lg.relational.mine_chains([*path, *ends], max_length=5, constants=False)
+    assert "far(X,Y) :- r0(X,Z), r1(Z,U), r2(U,V), r3(V,W), r4(W,Y)." in {
+        rule.text for rule in found.rules
+    }
+    (_, bodies), *_ = found.explain("n7_0", "far", "n7_5")
+    assert bodies == (tuple(triple for triple in path if triple[0].startswith("n7_")),)

@@ -818,12 +818,12 @@ class ChainRules:
         """Return a rule as text, with its inequalities if they are asked for."""
         row = self._rules.take(i)
         steps = [step for step in row.steps.tolist() if step >= 0]
-        middle = list(_VARIABLES[: len(steps)])
         if row.group < 0:
-            nodes = ["X", *middle[:-1], "Y"]
+            middle = _VARIABLES[: len(steps) - 1]
+            nodes = ["X", *middle, "Y"]
             ends = ("X", "Y")
-            unequal = [(z, end) for z in middle[:-1] for end in ends]
-            unequal += itertools.combinations(middle[:-1], 2)
+            unequal = [(z, end) for z in middle for end in ends]
+            unequal += itertools.combinations(middle, 2)
             if steps == [2 * row.relation + 1]:
                 unequal = [ends]
         else:
@@ -831,7 +831,7 @@ class ChainRules:
             variable = "Y" if last else "X"
             head = constant(self.entities[self._graph.group_owner[row.group]])
             ends = (head, variable) if last else (variable, head)
-            nodes = [variable, *middle]
+            nodes = [variable, *_VARIABLES[: len(steps)]]
             if row.end >= 0:
                 nodes[-1] = constant(self.entities[row.end])
             unequal = [(variable, head), *itertools.combinations(nodes, 2)]
