@@ -647,6 +647,7 @@ def test_predicates_may_have_names_in_quotes(as_text: bool) -> None:
     trains = [("a", "b"), ("b", "c")]
     text = " ".join(f"'night train'({one},{other})." for one, other in trains)
     facts = text if as_text else {"'night train'": trains}
-    result = lg.relational.fit(facts, ["'way back'(b,a).", "'way back'(c,b)."])
+    options = {"target": "'way back'", "types": {"'night train'": ("stop", "stop")}}
+    result = lg.relational.fit(facts, ["'way back'(b,a).", "'way back'(c,b)."], **options)
     assert result.text == "'way back'(X,Y) :- 'night train'(Y,X)."
     assert result.predict(facts) == {("'way back'", "b", "a"), ("'way back'", "c", "b")}

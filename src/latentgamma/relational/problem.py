@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from latentgamma._text import listing, quantity
-from latentgamma.datalog.clingo_names import decode_text
+from latentgamma.datalog.clingo_names import PREDICATE, decode_text
 from latentgamma.datalog.grounding import ground
 from latentgamma.datalog.tables import cells_of, constant, table_rows
 from latentgamma.errors import DataError
@@ -260,7 +260,7 @@ Facts: TypeAlias = "dict[tuple[str, int], list[tuple[str, ...]]]"
 _MOST_POSSIBLE = 500_000
 #: Up to this many tuples, all of them are possible.
 _FEW_POSSIBLE = 5_000
-_name = re.compile(r"\s*([a-z_]\w*)\s*(?:/\s*([0-9]+))?\s*", re.ASCII).fullmatch
+_name = re.compile(rf"\s*({PREDICATE})\s*(?:/\s*([0-9]+))?\s*").fullmatch
 
 
 @dataclass(frozen=True)
