@@ -186,6 +186,7 @@ def test_warnings_are_shown(files: Path, capsys) -> None:
     code, _, err = run(capsys, "closure", "paths.lp")
     assert code == 0
     assert "latentgamma: warning: paths.lp:1:14: 'edge(X,Y)' never holds" in err
+    assert "facts from a table: --facts-table P=FILE" in err
 
 
 def test_standard_input(files: Path, capsys, monkeypatch) -> None:

@@ -963,7 +963,8 @@ def test_warnings_have_names_as_the_rules_have_them(name: str) -> None:
         ground(f"p(X) :- {name}(X). p(X) :- {name}(X,X).")
     found = "\n".join(str(warning.message) for warning in caught)
     assert f"{shown}/1 and {shown}/2 are different predicates" in found
-    assert f"'{shown}(X)' never holds" in found
+    quoted = f"{shown}(X)" if shown.startswith("'") else f"'{shown}(X)'"
+    assert f": {quoted} never holds" in found
     with pytest.warns(GroundingWarning) as caught:
         ground(f"p(X) :- {name}(X).", open=f"{name}/1")
     (only,) = caught
@@ -986,6 +987,14 @@ def test_sums_beyond_32_bits_are_refused(condition: str, total: int) -> None:
         ground(text.format(condition))
     smaller = "-X,Y : n(X), e(Y), Y != K; 5 : e(K)"
     assert "s(3,-1999999995)" in ground(text.format(smaller)).facts
+
+
+def test_a_rule_with_two_heads_warns_once() -> None:
+    with pytest.warns(GroundingWarning) as found:
+        ground("p(X), q(X) :- 'a b'(X).")
+    assert [str(one.message).splitlines()[0].partition(";")[0] for one in found] == [
+        "<text>:1:15: 'a b'(X) never holds: it has no facts and no rules, and is not open"
+    ]
 
 
 def test_an_empty_table_is_named_in_the_warning() -> None:

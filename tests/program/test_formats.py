@@ -247,6 +247,8 @@ def test_the_format_may_be_named(tmp_path: Path) -> None:
     with pytest.raises(ProgramError, match="format='lp', or --format lp where a command has it"):
         load(path)
     assert load(path, format="lp") == parse("b :- a.")
+    with pytest.raises(ProgramError, match=r"or in one of them and \.gz$"):  # save has no format=
+        save(EXAMPLE, path)
     path.write_bytes(gzip.compress(dumps(EXAMPLE, ".json").encode()))
     assert load(path, format="json.gz") == EXAMPLE
     with pytest.raises(ArgumentError, match=r"format must be one of 'lp', .*, not 'toml'"):

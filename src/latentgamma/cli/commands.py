@@ -162,13 +162,15 @@ def _predicate_tables(args: argparse.Namespace) -> Mapping[str, Table]:
 def grounding_warnings() -> Iterator[None]:
     """Print what grounding warns about to the standard error."""
     from latentgamma.datalog import GroundingWarning
+    from latentgamma.datalog.grounding import TABLE_HINT
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", GroundingWarning)
         yield
     for warning in caught:
         if issubclass(warning.category, GroundingWarning):
-            print_message(f"warning: {warning.message}")
+            text = str(warning.message).replace(TABLE_HINT, "--facts-table P=FILE")
+            print_message(f"warning: {text}")
 
 
 def ground(args: argparse.Namespace) -> int:

@@ -46,6 +46,8 @@ from latentgamma.program.rule_text import normalize_text
 MAX_RULES = 20_000_000
 #: Grounding is stopped after this many seconds unless the caller allows more.
 MAX_SECONDS = 600.0
+#: How a warning says that facts may come from a table.
+TABLE_HINT = "lg.datalog.ground(text, facts=…)"
 
 _extreme = re.compile(r"#(?:sup|inf)\b")
 _string = re.compile(r'"(?:[^"\\]|\\.)*+"')
@@ -313,25 +315,29 @@ def _warn(source: Source, output: Output, tables: tuple[tuple[Signature, str], .
             f"'{literal}' compares two constants; only rules without variables compare columns"
         )
         _say(str(source.error_of(literal, problem)))
-    for said in output.messages:
-        for line, column, problem, what in _remark.findall(said):
-            if "does not occur in any rule head" in problem:
-                if what.startswith(CANDIDATE):
-                    name = decode_name(what.partition("(")[0].removeprefix(CANDIDATE))
-                    _say(
-                        f"{source.path}: no fact of the open predicate {name!r} is possible: list its "
-                        "possible facts, give a table, or declare '#external p(X) : domain(X).'"
-                    )
-                    continue
-                begin, name = (int(line), int(column)), signature_of(what)[0]
-                shown = next((str(atom) for atom in written if _begin(atom) == begin), what)
-                problem = f"'{shown}' never holds: it has no facts and no rules, and is not open"
-                problem += "; facts from a table: lg.datalog.ground(text, facts=…)"
-                if name in empty:
-                    problem = f"'{shown}' never holds: the table of '{name}' is empty"
-            else:
-                problem = f"{problem}: {what}"
-            _say(str(source.error(int(line), int(column), problem)))
+    remarks: dict[str, None] = {}  # each once: a rule with two heads is two rules to clingo
+    for line, column, problem, what in _remark.findall("\n".join(output.messages)):
+        if "does not occur in any rule head" in problem:
+            if what.startswith(CANDIDATE):
+                name = decode_name(what.partition("(")[0].removeprefix(CANDIDATE))
+                _say(
+                    f"{source.path}: no fact of the open predicate {name!r} is possible: list its "
+                    "possible facts, give a table, or declare '#external p(X) : domain(X).'"
+                )
+                continue
+            begin, name = (int(line), int(column)), signature_of(what)[0]
+            shown = next((str(atom) for atom in written if _begin(atom) == begin), what)
+            shown = decode_names(shown)
+            shown = shown if shown.startswith("'") else f"'{shown}'"
+            problem = f"{shown} never holds: it has no facts and no rules, and is not open"
+            problem += f"; facts from a table: {TABLE_HINT}"
+            if name in empty:
+                problem = f"{shown} never holds: the table of '{name}' is empty"
+        else:
+            problem = f"{problem}: {what}"
+        remarks[str(source.error(int(line), int(column), problem))] = None
+    for remark in remarks:
+        _say(remark)
 
 
 def _uses_size(node: Any) -> bool:

@@ -96,7 +96,7 @@ def save(program: Program, path: str | os.PathLike[str]) -> None:
     """
     require_program(program, "save")
     shown = _path_text(path, "save")
-    suffix = _find_suffix(shown)
+    suffix = _find_suffix(shown, reading=False)
     data = dumps(program, suffix.removesuffix(".gz")).encode()
     if suffix.endswith(".gz"):
         data = gzip.compress(data, mtime=0)  # the same program gives the same file
@@ -115,7 +115,7 @@ def dumps(program: Program, suffix: str = ".lp") -> str:
     p cnf 2 1
     1 -2 0
     """
-    suffix = _find_suffix(suffix if suffix.startswith(".") else f".{suffix}")
+    suffix = _find_suffix(suffix if suffix.startswith(".") else f".{suffix}", reading=False)
     if suffix in _RULE_TEXT:
         text = str(program)
         return f"{text}\n" if text else ""
@@ -137,19 +137,20 @@ def is_rule_text(path: str | os.PathLike[str]) -> bool:
     return _find_suffix(_path_text(path, "is_rule_text")) in _RULE_TEXT
 
 
-def _find_suffix(name: str) -> str:
+def _find_suffix(name: str, *, reading: bool = True) -> str:
     lower = name.lower()
     packed = ".gz" if lower.endswith(".gz") else ""
     for suffix in SUFFIXES:
         if lower.endswith(suffix + packed):
             return suffix + packed
-    if lower.endswith(".safetensors"):
+    if reading and lower.endswith(".safetensors"):
         raise ProgramError(
             f"{name!r} is a model or a layer, not a program; use LatentGamma.load or Layer.load"
         )
+    other = "; otherwise name the format: format='lp', or --format lp where a command has it"
     raise ProgramError(
         f"the format of {name!r} is not known: its name must end in {', '.join(SUFFIXES)}, or in "
-        "one of them and .gz; otherwise name the format: format='lp', or --format lp where a command has it"
+        f"one of them and .gz{other if reading else ''}"
     )
 
 
