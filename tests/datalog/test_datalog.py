@@ -789,6 +789,8 @@ def test_an_empty_minimum_can_be_excluded() -> None:
         ),
         ("d(1). #external p(X) : d(X). [true]", (1, 7), r"'\[true\]' is not known here"),
         ("{p(X)} :- q(X).", (1, 1), "a choice .*more than one answer"),
+        ("P :- q(X).", (1, 3), "unexpected :-; P is a variable, and an atom starts with a small"),
+        ("p(X) :- q(X), Not r(X).", (1, 19), "unexpected a name; Not is a variable, and an atom"),
         ("p(X) ; r(X) :- q(X).", (1, 1), "several heads mean 'or'"),
         ("p(X), r(Y) :- q(X).", (1, 9), "'Y' is unsafe"),
         ("p(_) :- q(X).", (1, 3), "'_' is unsafe.*; give it a name, and use that"),

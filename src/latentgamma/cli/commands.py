@@ -750,6 +750,9 @@ def validate(args: argparse.Namespace) -> int:
     from latentgamma.paper import report, validation
 
     graphs = [name.strip().lower() for name in args.graphs.split(",") if name.strip()]
+    if not graphs or len(set(graphs)) < len(graphs) or not set(graphs) <= set(validation.GRAPHS):
+        known = ",".join(validation.GRAPHS)
+        raise UsageError(f"--graphs takes some of {known}, each once, not {args.graphs!r}")
     check_device(args.device)
     if args.out is not None:  # what could not be written is said before the work is done
         check_picture("report.svg")

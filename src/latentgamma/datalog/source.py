@@ -472,6 +472,8 @@ def _end_of_block(text: str, start: int, path: str) -> int:
 #: Candidates for the facts of an open predicate are kept under its name with this in front.
 CANDIDATE = "__candidate_"
 
+# A variable where an atom is due, at the end of a line's part.
+_variable_atom = re.compile(r"(?:^|[.,;:{-]|\bnot\b)\s*(_*[A-Z]\w*)\s*$").search
 _place = re.compile(r"<\w+>:([0-9]+):([0-9]+)(?:-[0-9:]+)?: (?:error|info|note): (.*)")
 _unsafe = re.compile(r"<\w+>:([0-9]+):([0-9]+)(?:-[0-9:]+)?: note: '(.*)' is unsafe")
 _NEITHER = "is neither a rule nor a fact"
@@ -714,6 +716,11 @@ def clingo_error(source: Source, messages: Iterable[str]) -> ParseError:
             hint = "; is the '.' of the last rule missing?"
         elif problem.endswith("unexpected \\"):
             hint = "; negation is written 'not', not '\\+'"
+        error = source.error(int(place[1]), int(place[2]), problem + hint)
+        variable = _variable_atom(error.source[: (error.column or 1) - 1])
+        if variable is None:
+            return error
+        hint = f"; {variable[1]} is a variable, and an atom starts with a small letter or a quote"
         return source.error(int(place[1]), int(place[2]), problem + hint)
     return ParseError(said.strip() or "clingo could not read this", path=source.path)
 

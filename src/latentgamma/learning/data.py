@@ -243,7 +243,7 @@ def _suffix(path: Path) -> str:
     kind = Path(path.name.lower().removesuffix(".gz")).suffix
     if kind not in (*_TEXT_SUFFIXES, ".parquet"):
         raise DataError(
-            f"examples come as a .csv, .tsv or .parquet file, and {str(path)!r} is none"
+            f"a table is a .csv, .tsv or .parquet file; the name {str(path)!r} ends in none of them"
         )
     _check_file(path)
     return kind

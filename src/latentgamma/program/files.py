@@ -134,7 +134,7 @@ def is_rule_text(path: str | os.PathLike[str]) -> bool:
     Raises:
         ProgramError: if the name has no suffix of a program.
     """
-    return _find_suffix(_path_text(path, "is_rule_text")) in _RULE_TEXT
+    return _find_suffix(_path_text(path, "is_rule_text"), reading=False) in _RULE_TEXT
 
 
 def _find_suffix(name: str, *, reading: bool = True) -> str:

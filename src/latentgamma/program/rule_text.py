@@ -96,6 +96,29 @@ _CONSTRUCTS = tuple(
     (frozenset(expected.split()), re.compile(pattern).match, problem)
     for expected, pattern, problem in (
         ("derived", r"\.", "write a requirement as a rule without a head: ':- a, b.'"),
+        (f"{_BEFORE_ATOM} {_AFTER_ATOM}", r"#(?![\w])|//", "a comment starts with '%'"),
+        ("heads", r"if(?!\w)", "'if' is written ':-'"),
+        (_AFTER_ATOM, r"and(?!\w)", "'and' is written ','"),
+        (
+            _AFTER_ATOM,
+            r"or(?!\w)",
+            "'or' is not known here; write one rule for each alternative",
+        ),
+        (
+            _AFTER_ATOM,
+            r"(?:not\s++in|is\s++not\s++(?:missing|in))(?!\w)",
+            "'not' stands before the column: 'not country in {{ir, kp}}', 'not age is missing'",
+        ),
+        (
+            _AFTER_ATOM,
+            r"in(?!\w)",
+            "one of several values is written with braces: 'country in {{ir, kp}}'",
+        ),
+        (
+            _AFTER_ATOM,
+            r"(?<=\d{4})-\d\d?-\d\d?(?!\d)",
+            'a date is a text; write it in quotes, such as "2026-01-31"',
+        ),
         (
             "statement",
             r":~",
@@ -578,13 +601,21 @@ class _RuleReader:
             if expected in {"heads", "body", "end"}:
                 description = "'.' at the end of a rule"
             hint = "; to read a file, use lg.load" if _PATH.fullmatch(text) else ""
+            hint = hint or _percent_hint(text, token_end)
             return error_at(
                 text, token_end, f"expected {description} but the text ends{hint}", path
             )
         problem = f"expected {description} but found {_describe_symbol(text, start)}"
         if expected in {"heads", "body"} and "\n" in text[token_end:start]:
-            problem += "; is the '.' of the rule before it missing?"
+            hint = _percent_hint(text, token_end)
+            problem += hint or "; is the '.' of the rule before it missing?"
         return error_at(text, start, problem, path)
+
+
+def _percent_hint(text: str, end: int) -> str:
+    """Return a hint if a sign of percent right after a number has made the rest a comment."""
+    percent = text[end : end + 1] == "%" and text[end - 1 : end].isdigit()
+    return "; what follows '%' is a comment" if percent else ""
 
 
 def misplaced_label(text: str, start: int, path: str) -> ParseError:
