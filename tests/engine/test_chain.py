@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import latentgamma as lg
-from latentgamma.engine import chain
+from latentgamma.engine import chain, exactness
 
 Step = Callable[[int, int, int], int]  # from the place, the state and the value to the next state
 
@@ -191,6 +191,40 @@ def test_products_that_underflow_are_left_to_the_pass() -> None:
     x[..., 0] = -25.0  # a value of 0 has the probability e^-25 / (1 + e^-25)
     logs = n * (-25.0 - math.log1p(math.exp(-25.0)))
     assert largest(x, logits=True)[0, 0].item() == pytest.approx(logs, rel=1e-12)
+
+
+def remainder_of(n: int, m: int, values: int, **options: Any) -> lg.Layer:
+    """A layer from n + 1 digits to the remainder of their sum: the last is read after the sum."""
+
+    def step(i: int, s: int, v: int) -> int:
+        return (s + v) % m if i == n else s + v
+
+    program, _ = automaton(n + 1, values, step, label=False)
+    digits = lg.Categorical([[f"digit({i},{v})" for v in range(values)] for i in range(n + 1)])
+    options = {"semantics": "probability", "from_logits": True} | options
+    return lg.Layer(program, digits, [f"state({n + 1},{r})" for r in range(m)], **options)
+
+
+@pytest.mark.parametrize("on_cpu", [0, 10_000])
+def test_the_pass_of_a_chain_needs_no_other_proof(on_cpu: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chain, "MOST_RULES_ON_CPU", on_cpu)
+        patch.setattr(exactness, "_MOST_PAIRS", 10)
+        tree = remainder_of(5, 3, 3)
+        assert "FFT" in str(tree.plan())
+        every = remainder_of(5, 3, 3, inference=lg.Inference(method="table"))
+        x = torch.randn(4, 6, 3, generator=torch.Generator().manual_seed(0)).double()
+        x[0] += 60 * torch.eye(3)[torch.tensor([0, 2, 1, 1, 0, 2])]  # almost certain
+        if not on_cpu:
+            x[1, :, 2] = -torch.inf  # doubtful for the tree
+        x.requires_grad_()
+        torch.testing.assert_close(tree(x), every(x))
+        found, expected = tree(x, logits=True), every(x, logits=True)
+        kept = expected < (torch.inf if on_cpu else 10)  # the tree rounds larger ones
+        torch.testing.assert_close(found[kept], expected[kept])
+        assert expected.max() > 50
+        slopes = [torch.autograd.grad(made[1:].sum(), x)[0][1:] for made in (tree(x), every(x))]
+        torch.testing.assert_close(*slopes)
 
 
 def test_independent_facts_and_their_negations_are_values() -> None:

@@ -576,6 +576,8 @@ class PassProof:
         variables: Its random variables.
         rules: The rules that the outputs depend on.
         outputs: The atoms whose probability is asked for.
+        chain: Whether the rules are known to be a chain (`chain.py`). Then nothing is checked: in
+            each world at most one atom of a layer is true, and at most one of its bodies.
 
     Attributes:
         refused: Why a pass leaves out an output, for each that it does.
@@ -583,17 +585,30 @@ class PassProof:
     """
 
     def __init__(
-        self, program: Program, variables: Variables, rules: RelevantRules, outputs: Sequence[int]
+        self,
+        program: Program,
+        variables: Variables,
+        rules: RelevantRules,
+        outputs: Sequence[int],
+        *,
+        chain: bool = False,
     ) -> None:
         self._program = program
         self.variables, self.rules = variables, rules
         self._bodies = rules.bodies
         self._supports: dict[int, int] = {}  # the variables of an atom, as bits
         self._exclusive: dict[tuple[int, int], bool] = {}
+        self._layer: dict[int, int] = {}  # of each atom of a chain
         self._pairs = 0
         refused: dict[int, str] = {}
         self.independent: dict[int, bool] = {}
         for atom in self._order(outputs):
+            if chain:
+                parts = self._parts(atom)
+                self._layer[atom] = 1 + max((self._layer.get(i, 0) for i in parts), default=0)
+                self._supports[atom] = reduce(or_, map(self.support, parts), 0)
+                self.independent[atom] = False
+                continue
             try:
                 self.independent[atom] = self._combine(atom, refused)
             except _RefusedError as refusal:
@@ -750,6 +765,8 @@ class PassProof:
     def _atoms_exclude(self, a: int, b: int) -> bool:
         if a == b:
             return False
+        if a in self._layer and b in self._layer:
+            return self._layer[a] == self._layer[b]
         key = (a, b) if a < b else (b, a)
         known = self._exclusive.get(key)
         if known is None:

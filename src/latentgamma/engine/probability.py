@@ -403,7 +403,8 @@ class ProbabilityMethods:
         if self.proved is not None:
             return self.proved
         rules = relevant_rules(self.program, self.variables, self.outputs, self.true)
-        return PassProof(self.program, self.variables, rules, self.outputs)
+        chain = self.chain is not None
+        return PassProof(self.program, self.variables, rules, self.outputs, chain=chain)
 
     @cached_property
     def computed(self) -> list[int]:
