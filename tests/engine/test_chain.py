@@ -227,6 +227,17 @@ def test_the_pass_of_a_chain_needs_no_other_proof(on_cpu: int) -> None:
         torch.testing.assert_close(*slopes)
 
 
+def test_an_example_is_tilted_as_if_it_were_alone() -> None:
+    """Many sums have one parity: tilted far to one of them, the others would lose their digits."""
+    tree = remainder_of(5, 2, 3)
+    generator = torch.Generator().manual_seed(3)
+    x = 14 * torch.eye(3).double()[torch.randint(3, (32, 6), generator=generator)]
+    x += torch.randn(32, 6, 3, generator=generator)
+    bias = (1 - 2 * x.softmax(2)[:, :, 1]).prod(1)  # P(even) - P(odd)
+    expected = torch.log1p(bias) - torch.log1p(-bias)
+    torch.testing.assert_close(tree(x, logits=True)[:, 0], expected, rtol=1e-8, atol=0)
+
+
 def test_independent_facts_and_their_negations_are_values() -> None:
     rules = ["even(1) :- not x(0).", "odd(1) :- x(0)."]
     for i in range(1, 6):
