@@ -566,6 +566,8 @@ def test_a_file_with_a_label_gives_rules(tmp_path):
     assert lg.fit(tmp_path / "loans.parquet", label="default").rules_ == classifier.rules_
     with pytest.raises(lg.errors.ArgumentError, match="kind cannot be used with label"):
         lg.fit(path, label="default", kind="closures")
+    with pytest.raises(lg.errors.ArgumentError, match="targets cannot be used with label"):
+        lg.fit(path, np.zeros((3, 2)), label="default")
 
 
 @pytest.mark.parametrize(
@@ -1002,6 +1004,7 @@ def test_a_column_that_was_empty_in_fit_may_hold_anything_later():
             lambda c, X, y: c.fit({"a": [0, 5] * 20}, y).refit(X, y, edit={1: "a = b"}),
             "edit: 'a = b' compares a number with a text",
         ),
+        (lambda c, X, y: c.refit(X, y, edit=[1]), "edit must be a dictionary"),
     ],
 )
 def test_wrong_calls_are_refused_in_one_line(call, message):

@@ -179,7 +179,7 @@ class RuleClassifier(Displayed):
         if self.noise is not None:
             learned = self._search_exactly(table, heads, labels, weights, self.noise)
         else:
-            learned = self._learn(table, heads, labels, weights, progress or _no_progress)
+            learned = self._learn(table, heads, labels, weights, progress or (lambda *_: None))
         self._finish(table, heads, labels, weights, learned)
         return self
 
@@ -318,7 +318,7 @@ class RuleClassifier(Displayed):
         rules = []
         for k, (head, one) in enumerate(zip(heads, learned, strict=True)):
             rules.append(
-                _class_rules(head, one, table, _sides(labels[:, k], weights), self._threshold(k))
+                _class_rules(head, one, table, _sides(labels[:, k], weights), self._threshold)
             )
             if one.form.name == "nothing":
                 self.notes_.append(f"{quote(head)}: no rule pays for itself; {rules[-1].nearest}")
@@ -383,8 +383,9 @@ class RuleClassifier(Displayed):
             raise wrong("class_weight", "above 0 for some class", self.class_weight)
         return costs
 
-    def _threshold(self, k: int) -> float:
-        """Return above which probability an output is decided."""
+    @property
+    def _threshold(self) -> float:
+        """Above which probability an output is decided."""
         if self._several or len(self.classes_) > 2:
             return 0.5
         return float(np.clip(self._costs[0] / max(self._costs.sum(), 1e-300), 1e-9, 1 - 1e-9))
@@ -442,7 +443,7 @@ class RuleClassifier(Displayed):
         if self._several:
             return (p > 0.5).astype(np.int64)
         if len(self.classes_) == 2:
-            return np.asarray(self.classes_[exceeds(p[:, 0], self._threshold(0)).astype(np.int64)])
+            return np.asarray(self.classes_[exceeds(p[:, 0], self._threshold).astype(np.int64)])
         return np.asarray(self.classes_[compared(p * self._costs).argmax(1)])
 
     def transform(self, X: Any) -> Any:
@@ -651,14 +652,8 @@ class RuleClassifier(Displayed):
         names = [column.name for column in self._columns]
         if getattr(row, "ndim", 1) != 1:
             raise DataError("explain takes one row, such as table.iloc[0], not a table")
-        if hasattr(row, "to_dict"):
-            row = row.to_dict()
-        if isinstance(row, Mapping):
-            unknown = [str(name) for name in row if name not in names]
-            if unknown:
-                raise DataError(f"the row has columns that fit did not see: {listing(unknown)}")
-            values = [row.get(name) for name in names]
-        else:
+        row = row.to_dict() if hasattr(row, "to_dict") else row
+        if not isinstance(row, Mapping):
             if isinstance(row, str) or not isinstance(row, Iterable):
                 raise DataError(
                     f"explain takes one row, a dictionary or a list of values, not {row!r}"
@@ -668,9 +663,10 @@ class RuleClassifier(Displayed):
                 raise DataError(
                     f"the row has {len(values)} values, but fit saw {len(names)} columns"
                 )
-        given = same_columns(
-            self._columns, {n: [v] for n, v in zip(names, values, strict=True)}, "row"
-        )
+            row = dict(zip(names, values, strict=True))
+        if unknown := [str(name) for name in row if name not in names]:
+            raise DataError(f"the row has columns that fit did not see: {listing(unknown)}")
+        given = same_columns(self._columns, {name: [row.get(name)] for name in names}, "row")
         columns = {column.name: column for column in given}
         return "\n".join(line for one in self.class_rules_ for line in one.explain(columns))
 
@@ -701,12 +697,12 @@ class RuleClassifier(Displayed):
             ParseError: a text is not a list of conditions.
         """
         self._fitted()
+        edit = {} if edit is None else edit
         dropped = _numbered(drop, self.class_rules_, "drop")
-        edited = dict(
-            zip(
-                _numbered(edit or {}, self.class_rules_, "edit"), (edit or {}).values(), strict=True
-            )
-        )
+        numbers = _numbered(edit, self.class_rules_, "edit")
+        if not isinstance(edit, Mapping):
+            raise wrong("edit", "a dictionary from numbers of rules to conditions", edit)
+        edited = dict(zip(numbers, edit.values(), strict=True))
         bodies = [
             [
                 self._parsed(edited[one.head, i]) if (one.head, i) in edited else body
@@ -1053,10 +1049,6 @@ def _end(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.0f}" if value.is_integer() and abs(value) < 2**53 else f"{value:.6g}"
     return "…" if value is None else str(value)
-
-
-def _no_progress(stage: str, done: int, total: int) -> None:
-    pass
 
 
 def _parameters() -> list[str]:

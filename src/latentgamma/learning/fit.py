@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, overload
@@ -172,15 +173,9 @@ def _fit_label(table: Any, label: str, given: dict[str, Any]) -> RuleClassifier:
 
     options = {name: given.pop(name) for name in ("seed", "progress")}
     noise, max_body = given.pop("noise"), given.pop("max_body")
-    defaults = {
-        "kind": "transitions",
-        "method": "auto",
-        "refine": False,
-        "forbidden": (),
-        "device": "cpu",
-    }
+    defaults = {name: one.default for name, one in inspect.signature(fit).parameters.items()}
     unused = [name for name, value in given.items()
-              if value is not defaults.get(name) and value != defaults.get(name)]  # fmt: skip
+              if type(value) is not type(defaults[name]) or value != defaults[name]]  # fmt: skip
     if unused:
         raise ArgumentError(f"{listing(unused)} cannot be used with label; leave it out")
     if noise not in (None, "auto"):
