@@ -268,16 +268,12 @@ def _objects(name: str, values: npt.NDArray[Any], where: str) -> Column:
     values[missing] = None  # pandas' NA is neither equal nor unequal to True
     values[:] = [str(value) if is_interval(value) else value for value in values]
     known = values[~missing]
-    kinds = list(dict.fromkeys(map(_kind, known)))
-    if not kinds:
+    each = list(map(_kind, known))
+    if not each:
         return Column(name, "missing", np.full(len(values), np.nan))
-    if len(kinds) > 1 or None in kinds:
-        common = max(filter(None, kinds), key=list(map(_kind, known)).count, default=None)
-        row = next(
-            i
-            for i, v in enumerate(values)
-            if not missing[i] and (_kind(v) is None or _kind(v) != common)
-        )
+    common = max(filter(None, dict.fromkeys(each)), key=each.count, default=None)
+    if odd_ones := [i for i, one in enumerate(each) if one is None or one != common]:
+        row = int(np.flatnonzero(~missing)[odd_ones[0]])
         odd = type(values[row]).__name__
         expected = (
             f"all other values are {common}s" if common else "it is neither a number nor a text"
@@ -287,19 +283,18 @@ def _objects(name: str, values: npt.NDArray[Any], where: str) -> Column:
             f"argument must be a string or a number, the same in all rows; leave the cell empty "
             f"where a value is missing"
         )
-    kind = kinds[0]
-    if kind == "truth value":
+    if common == "truth value":
         if not missing.any():
             return Column(name, "boolean", values.astype(np.bool_))
         values[~missing] = np.where(known.astype(np.bool_), "true", "false")
-    if kind == "number":
+    if common == "number":
         numbers = np.full(len(values), np.nan)
         try:
             numbers[~missing] = known.astype(np.float64)
         except OverflowError:
             raise DataError(f"{where}: a number is too large") from None
         return _numbers(name, numbers, where)
-    if kind == "date":
+    if common == "date":
         values[~missing] = [column_value(name, one, text=True) for one in known]
         return Column(name, "date", values)
     return _texts(name, values)
@@ -350,31 +345,26 @@ def same_columns(columns: Sequence[Column], table: Any, what: str) -> list[Colum
 
 def _as_kind(column: Column, given: Column, what: str) -> Column:
     """Return a column in the form of another: one row of a table does not tell its kind."""
-    name, values = column.name, given.values
-    if given.kind == column.kind:
-        return Column(name, column.kind, values)
-    if column.kind == "missing":
-        return Column(name, "missing", np.full(len(values), np.nan))
-    if column.kind == "number" and given.kind == "boolean":
-        return Column(name, "number", values.astype(np.float64))
-    if given.missing.all() and column.kind == "boolean":  # missing is not true
-        return Column(name, "boolean", np.zeros(len(values), np.bool_))
-    if given.missing.all():
-        empty = np.full(len(values), np.nan) if column.kind == "number" else values.astype(object)
-        if column.kind != "number":
-            empty[:] = None
-        return Column(name, column.kind, empty)
-    if column.kind in ("category", "date") and given.kind in ("category", "date"):
-        return Column(name, column.kind, values)
-    if column.kind == "category" and given.kind == "boolean":
-        return Column(name, "category", np.where(values, "true", "false").astype(object))
-    if column.kind == "boolean" and given.kind == "number":  # other numbers than 0 and 1 in fit
-        return Column(name, "boolean", values > 0.5)
-    if column.kind == "boolean" and all(
-        value is None or value.lower() in ("true", "false") for value in values
-    ):
-        true = [value is not None and value.lower() == "true" for value in values]
-        return Column(name, "boolean", np.array(true, np.bool_))
+    name, kind, values, texts = column.name, column.kind, given.values, ("category", "date")
+    known: npt.NDArray[Any] | None = None
+    if given.kind == kind or (kind in texts and given.kind in texts):
+        known = values
+    elif kind == "missing" or given.missing.all():
+        known = np.full(len(values), None if kind in texts else np.nan)
+        if kind == "boolean":  # missing is not true
+            known = np.zeros(len(values), np.bool_)
+    elif kind == "number" and given.kind == "boolean":
+        known = values.astype(np.float64)
+    elif kind == "category" and given.kind == "boolean":
+        known = np.where(values, "true", "false").astype(object)
+    elif kind == "boolean" and given.kind == "number":  # other numbers than 0 and 1 in fit
+        known = values > 0.5
+    elif kind == "boolean":
+        words = [None if value is None else value.lower() for value in values]
+        if {*words} <= {None, "true", "false"}:
+            known = np.array([word == "true" for word in words], np.bool_)
+    if known is not None:
+        return Column(name, kind, known)
     raise DataError(
         f"{what}, column {name!r}: expected a {column.kind} as in fit, but found a {given.kind}"
     )
@@ -421,7 +411,7 @@ def literals_of(columns: Sequence[Column], weights: Floats) -> TableLiterals:
     bits = np.array([math.log2(len(used)) + math.log2(options[c]) for c in places.tolist()])
     names = [literal for _, literal, _ in kept]
     table = Literals(codes, places, inside, bits, names)
-    table.finer = Refiner(table, columns, weights)
+    table.finer = Refiner(table, columns)
     return TableLiterals(columns, table, tuple(notes), same)
 
 
@@ -518,9 +508,8 @@ def _bins(column: Column, weights: Floats) -> _Bins:
         codes[~missing] = _below(column.values[~missing], cuts)
         bins = len(cuts) + 1
         for i, cut in enumerate(cuts):
-            low, high = _sides(column, cut)
-            literals.append((low, _bin_set(range(i + 1))))
-            literals.append((high, _bin_set(range(i + 1, bins))))
+            literals.append((_literal(column.name, "<", cut), _bin_set(range(i + 1))))
+            literals.append((_literal(column.name, ">=", cut), _bin_set(range(i + 1, bins))))
     if missing.any():
         codes[missing] = bins
         name = Condition(column.name, "is missing")
@@ -538,11 +527,6 @@ def _bin_set(bins: Iterable[int]) -> Mask:
     found = np.zeros(MOST_BINS, np.bool_)
     found[list(bins)] = True
     return found
-
-
-def _sides(column: Column, cut: Any) -> tuple[Literal, Literal]:
-    """Return the literals of what is below a cut, and of what is not."""
-    return _literal(column.name, "<", cut), _literal(column.name, ">=", cut)
 
 
 def _below(values: npt.NDArray[Any], cuts: Sequence[Any]) -> npt.NDArray[np.int64]:
@@ -606,14 +590,11 @@ def between(low: Any, high: Any) -> Any:
 class Refiner:
     """Thresholds inside a bin, and sets of categories, in place of one literal."""
 
-    def __init__(self, literals: Literals, columns: Sequence[Column], weights: Floats) -> None:
-        self.literals, self.columns, self.weights = literals, columns, weights
+    def __init__(self, literals: Literals, columns: Sequence[Column]) -> None:
+        self.literals, self.columns = literals, {column.name: column for column in columns}
         self.column_bits = math.log2(max(1, len(set(literals.column.tolist()))))
         self.threshold_bits = self.column_bits + math.log2(2 * _FINE_CUTS)
         self._ordered: dict[str, tuple[npt.NDArray[Any], Mask]] = {}
-
-    def _column(self, name: str) -> Column:
-        return next(column for column in self.columns if column.name == name)
 
     def order(self, number: int) -> tuple[npt.NDArray[Any], Mask, bool] | None:
         """Return the values that a threshold is compared with, where they are, and if it is an upper one.
@@ -623,7 +604,7 @@ class Refiner:
         condition = self.literals.names[number].condition
         if condition is None or condition.op not in ("<", ">="):
             return None
-        column = self._column(condition.column)
+        column = self.columns[condition.column]
         if column.name not in self._ordered:
             self._ordered[column.name] = ordered_values(column), ~column.missing
         return *self._ordered[column.name], condition.op == "<"
@@ -632,9 +613,8 @@ class Refiner:
         """Return a literal with the shortest threshold above `low` and up to `high`, and its rows."""
         condition = self.literals.names[number].condition
         assert condition is not None
-        column = self._column(condition.column)
-        literal = _sides(column, between(low, high))[0 if condition.op == "<" else 1]
-        return literal, holds(literal, column)
+        literal = _literal(condition.column, condition.op, between(low, high))
+        return literal, holds(literal, self.columns[condition.column])
 
     def sets(
         self, number: int, rest: Mask, weights: Floats
@@ -649,7 +629,7 @@ class Refiner:
             weights: the weight of each row as a positive and as a negative. (n, 2)
         """
         condition = self.literals.names[number].condition
-        column = self._column(condition.column) if condition is not None else None
+        column = self.columns[condition.column] if condition is not None else None
         if column is None or column.categories is None or condition.op == "is missing":  # type: ignore[union-attr]
             return
         values, places = column.categories

@@ -245,7 +245,9 @@ def _suffix(path: Path) -> str:
         raise DataError(
             f"a table is a .csv, .tsv or .parquet file; the name {str(path)!r} ends in none of them"
         )
-    _check_file(path)
+    if not path.is_file():
+        what = "it is a folder" if path.is_dir() else "there is no such file"
+        raise DataError(f"cannot read {str(path)!r}: {what}")
     return kind
 
 
@@ -313,12 +315,6 @@ def read_parquet(path: Path) -> Any:
         return parquet.read_table(path)
     except Exception as error:  # pyarrow says little of what it raises on a damaged file
         raise DataError(f"{path.name} is not a Parquet table: {error}") from None
-
-
-def _check_file(path: Path) -> None:
-    if not path.is_file():
-        what = "it is a folder" if path.is_dir() else "there is no such file"
-        raise DataError(f"cannot read {str(path)!r}: {what}")
 
 
 # ---- Observations: from arrays, tensors, frames and files to checked Boolean examples

@@ -160,22 +160,16 @@ def find_rules(task: HeadTask, least: float = 0.0) -> HeadRules:
     sizes = (cover.positives & task.allowed).sum(1)
     while cover.open.any():
         seed = int(np.flatnonzero(cover.open)[sizes[cover.open].argmin()])
-        choice = cover.best_body(seed)
-        if choice.body is None or choice.nats < least:
+        best, too_long = cover.best_body(seed)
+        if best is None or cover.explains(best) < least:
             found.unexplained += int(cover.weights[seed])
-            found.too_long += int(cover.weights[seed]) if choice.too_long else 0
+            found.too_long += int(cover.weights[seed]) * too_long
             cover.open[seed] = False
             continue
-        found.bodies.append(choice.body)
-        cover.add(choice.body)
+        found.bodies.append(best)
+        cover.add(best)
     found.bodies = drop_redundant(cover.positives, found.bodies, keep=len(task.known))
     return found
-
-
-class _Choice(NamedTuple):
-    body: Body | None
-    nats: float  # what it explains
-    too_long: bool = False  # whether only a body above the limit would do
 
 
 class _Cover:
@@ -201,12 +195,12 @@ class _Cover:
     def worth(self, body: Body) -> float:
         return self.explains(body) - description_length(len(body), self.atoms)
 
-    def best_body(self, seed: int) -> _Choice:
-        """Return the body inside one positive state that is worth most."""
+    def best_body(self, seed: int) -> tuple[Body | None, bool]:
+        """Return the body inside one positive state that is worth most; else if all are too long."""
         atoms = np.flatnonzero(self.positives[seed] & self.task.allowed)
         found = smallest_bodies(~self.negatives[:, atoms], self.task.max_body)
         if found.shortest is None:  # a negative state contains the whole state
-            return _Choice(None, 0.0)
+            return None, False
         bodies = [tuple(atoms[list(places)].tolist()) for places in found.bodies]
         best = max(bodies, key=self.explains, default=None)
         if self._may_share(seed, best, found):
@@ -214,9 +208,7 @@ class _Cover:
             better = max(options, key=self.worth, default=None)
             self.failures = self.failures + 1 if better == best else 0
             best = better
-        if best is None:
-            return _Choice(None, 0.0, too_long=True)
-        return _Choice(best, self.explains(best))
+        return best, best is None
 
     def _may_share(self, seed: int, best: Body | None, found: SmallestBodies) -> bool:
         """Return whether a body that the seed state shares with others could be worth more."""

@@ -30,9 +30,6 @@ _FOLDS = 5
 _FEW_ROWS, _REPEATS = 1000, 3
 #: What a bit of a form counts beside a bit of the held-out labels.
 _FORM_PRICE = 0.5
-#: What a bit of a term of a points score counts. Few terms can do harm in a sum, so less than 1
-#: predicts better.
-_PRICE = 0.25
 #: Rows that cross-validation uses at most, and rows of points scores.
 _MOST_ROWS = 10_000
 _MOST_POINTS_ROWS = 200_000
@@ -161,10 +158,11 @@ def learn_form(
     if "rules" in forms:
         rules, swapped = learn_either(literals, weights, max_body)
         listed = make_list(search, rules) if rules else nothing
+    two_valued = literals.inside.shape[1] <= 2
     pure = bool(listed.bodies) and all(0 in group for group in listed.counts)
     summary: tuple[Validated, ...] = ()
     # Rules that are never wrong need no comparison; with numbers, several may be fitted to the rows.
-    if "points" in forms and not (pure and (literals.two_valued or len(listed.bodies) == 1)):
+    if "points" in forms and not (pure and (two_valued or len(listed.bodies) == 1)):
         progress("cross-validation", 1, steps)
         validated = _cross_validate(literals, weights, max_body, max_terms, forms, seed, swapped,
                                     lambda fold: progress("cross-validation", fold + 1, steps))  # fmt: skip
@@ -191,14 +189,14 @@ def make_score(
     literals: Literals, weights: Floats, terms: Sequence[Body] | None = None, most: int = 0
 ) -> Form:
     """Return a points score, of these terms or of the first `most` that are found."""
-    search = PointsSearch(literals, weights, _PRICE)
+    search = PointsSearch(literals, weights)
     if terms is None:
         rows, found = np.flatnonzero(weights.sum(1) > 0), search
         if len(rows) > _MOST_POINTS_ROWS:  # terms from a part of the rows, points from all
             rows = np.random.default_rng(0).choice(rows, _MOST_POINTS_ROWS, replace=False)
             part = np.zeros_like(weights)
             part[rows] = weights[rows]
-            found = PointsSearch(literals, part, _PRICE)
+            found = PointsSearch(literals, part)
         path = found.path(most)
         terms = found.finish(path[-1]) if path else []
     score = search.score(terms)
@@ -263,7 +261,7 @@ def _cross_validate(
                 form = make_list(search, ListSearch(part, train, max_body, swapped).learn())
                 covered = [part.covered(body) for body in form.bodies]
                 listed.add(form.probability(covered, part.n), test, form.bodies, part)
-            points = PointsSearch(part, train, _PRICE)
+            points = PointsSearch(part, train)
             path = points.path(max_terms) or [[]]
             found = [points.probability(terms) for terms in path]
             for one in scores:

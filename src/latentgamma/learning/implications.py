@@ -80,7 +80,9 @@ def canonical_base(rows: Mask, most: int = MOST_CLOSED_SETS) -> tuple[Mask, Mask
             premises = np.concatenate([premises, sets[~exact]])
             conclusions = np.concatenate([conclusions, closed[~exact]])
             waiting.add(closed[~exact])
-            for larger in _supersets(sets[exact]):
+            for i in range(M):  # the sets with one more atom
+                larger = sets[exact & ~sets[:, i]]
+                larger[:, i] = True
                 waiting.add(larger)
     return premises, conclusions
 
@@ -220,14 +222,6 @@ def _close(sets: Mask, premises: Mask, conclusions: Mask) -> Mask:
         if (extended == sets).all():
             return extended
         sets = extended
-
-
-def _supersets(sets: Mask) -> Iterator[Mask]:
-    """Yield the sets with one more atom, atom by atom."""
-    for i in range(sets.shape[1]):
-        larger = sets[~sets[:, i]]
-        larger[:, i] = True
-        yield larger
 
 
 def _chunks(count: int, width: int) -> Iterator[slice]:

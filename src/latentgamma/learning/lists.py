@@ -308,10 +308,7 @@ class ListSearch:
         """
         if self.literals.finer is None:
             return rules
-        for _ in range(_MOVES):
-            places = [(i, k) for i in range(len(rules)) for k in range(len(rules[i]))]
-            if not sum(self._move(rules, i, k, 0.0) for i, k in places):
-                break
+        self._move_until_settled(rules, range(len(rules)))
         for i in range(len(rules)):
             for k in range(len(rules[i])):
                 self._move(rules, i, k, READABLE)
@@ -337,12 +334,17 @@ class ListSearch:
             widest = (max(both) if op == "<" else min(both) for (_, op), both in sides.items())
             merged = [*rules[:i], tuple(literal for _, literal in widest), *rules[i + 1 :]]
             del merged[j]
-            for _ in range(_MOVES):
-                if not sum(self._move(merged, i, k, 0.0) for k in range(len(merged[i]))):
-                    break
+            self._move_until_settled(merged, [i])
             if self.total(merged) < self.total(rules):
                 return self._merge(merged)
         return rules
+
+    def _move_until_settled(self, rules: list[Body], which: Sequence[int]) -> None:
+        """Move each threshold of some rules to its best value until none moves."""
+        places = [(i, k) for i in which for k in range(len(rules[i]))]
+        for _ in range(_MOVES):
+            if not sum(self._move(rules, i, k, 0.0) for i, k in places):
+                break
 
     def _move(self, rules: list[Body], i: int, k: int, tolerance: float) -> bool:
         """Move threshold k of rule i to where the labels take the fewest bits, if there is one.
@@ -397,10 +399,8 @@ class _Candidates:
     def __init__(self, search: ListSearch, total: tuple[float, ...]) -> None:
         self.search, self.total = search, (total[0], total[1])
         self.parents: list[Body] = []
-        self.counts: list[Floats] = []  # (candidates, 2) each
-        self.parent: list[Rows] = []
-        self.literal: list[Rows] = []
-        self.bits: list[Floats] = []
+        # Counts (candidates, 2), the number of the parent, the literal that is added, and bits.
+        self.parts: list[tuple[Floats, Rows, Rows, Floats]] = []
 
     def add_longer(self, beam: Sequence[tuple[Body, Rows]]) -> None:
         """Add every body of the beam with one more literal."""
@@ -415,22 +415,17 @@ class _Candidates:
 
     def _add(self, body: Body, counts: Floats, literal: Rows) -> None:
         lits = self.search.literals
-        base = body_bits([*map(lits.cost, body), 0.0])
-        self.counts.append(counts)
-        self.parent.append(np.full(len(literal), len(self.parents)))
-        self.literal.append(literal)
-        self.bits.append(base + lits.bits[literal])
+        bits = body_bits([*map(lits.cost, body), 0.0]) + lits.bits[literal]
+        self.parts.append((counts, np.full(len(literal), len(self.parents)), literal, bits))
         self.parents.append(body)
 
     def add_pairs(self, rows: Rows) -> None:
         """Add all pairs of literals of different columns."""
         lits = self.search.literals
         first, second, sums = lits.pairs(rows, self.search.weights, LEAST_COVER)
-        self.counts.append(sums)
+        bits = body_bits([0.0, 0.0]) + lits.bits[first] + lits.bits[second]
+        self.parts.append((sums, first, second, bits))
         self.parents += [(j,) for j in range(lits.m)]
-        self.parent.append(first)
-        self.literal.append(second)
-        self.bits.append(body_bits([0.0, 0.0]) + lits.bits[first] + lits.bits[second])
 
     def add_promising_pairs(self, rows: Rows, sample: Rows) -> None:
         """Add the pairs that are best on a sample of the rows."""
@@ -443,11 +438,10 @@ class _Candidates:
 
     def choose(self) -> list[Found]:
         """Return the rules to carry on, the one that saves most first."""
-        counts = np.concatenate(self.counts)
+        counts, parent, literal, bits = map(np.concatenate, zip(*self.parts, strict=True))
         if not len(counts):
             return []
-        parent, literal = np.concatenate(self.parent), np.concatenate(self.literal)
-        gains = split_gains(counts, self.total) - np.concatenate(self.bits)
+        gains = split_gains(counts, self.total) - bits
         places = np.zeros((len(_BEAM), 8 * max(_BEAM)), np.int64)
         scores = np.full(places.shape, -np.inf)
         compile_loop(_best_candidates)(

@@ -91,11 +91,6 @@ class Literals:
         """The number of literals that are searched."""
         return len(self.column)
 
-    @property
-    def two_valued(self) -> bool:
-        """Whether every column has two bins at most."""
-        return bool(self.inside.shape[1] <= 2)
-
     def part(self, rows: Rows) -> Literals:
         """Return some rows of the table, with the literals that are searched."""
         return Literals(self.codes[rows], self.column, self.inside, self.bits, self.names[: self.m])

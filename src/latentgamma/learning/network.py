@@ -60,6 +60,11 @@ class RuleNetwork(nn.Module):
     True
     """
 
+    signs: Tensor
+    origins: Tensor
+    spreads: Tensor
+    offsets: Tensor
+
     def __init__(self, classifier: RuleClassifier, X: Any) -> None:
         super().__init__()
         self.classifier = classifier
@@ -83,23 +88,17 @@ class RuleNetwork(nn.Module):
         self.layer = Layer(program, list(literals), heads, from_logits=True)
         self.steepness = 8.0
         columns = classifier._read(X)
-        thresholds = [_sign(literal.condition) != 0 for literal in self.conditions]
-        origins = [_number(literal.condition) if one else 0.0
-                   for literal, one in zip(self.conditions, thresholds, strict=True)]  # fmt: skip
-        spreads = [_spread(columns[literal.column]) if one else 1.0
-                   for literal, one in zip(self.conditions, thresholds, strict=True)]  # fmt: skip
-        self.signs: Tensor
-        self.origins: Tensor
-        self.spreads: Tensor
-        self.offsets: Tensor
-        for name, values in (
-            ("signs", [_sign(literal.condition) for literal in self.conditions]),
-            ("origins", origins),
-            ("spreads", spreads),
-            ("offsets", [0.0] * len(origins)),
-        ):
+        signs = [_sign(literal.condition) for literal in self.conditions]
+        ordered = [*zip(self.conditions, signs, strict=True)]
+        numbers = {
+            "signs": signs,
+            "origins": [_number(one.condition) if sign else 0.0 for one, sign in ordered],
+            "spreads": [_spread(columns[one.column]) if sign else 1.0 for one, sign in ordered],
+            "offsets": [0.0] * len(signs),
+        }
+        for name, values in numbers.items():
             self.register_buffer(name, torch.tensor(values, dtype=torch.float64))
-        self.shifts = nn.Parameter(torch.zeros(len(origins), dtype=torch.float64))
+        self.shifts = nn.Parameter(torch.zeros(len(signs), dtype=torch.float64))
         self._settle(columns)
         self.outputs = nn.ModuleList(
             _Points(one) if one.form.score else _List(one) for one in parts

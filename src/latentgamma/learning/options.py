@@ -233,9 +233,7 @@ def _pairs(value: Any) -> tuple[tuple[str, str], ...]:
         raise wrong("forbidden", expected, value)
     pairs = []
     for pair in value:
-        if isinstance(pair, str) or not isinstance(pair, Iterable):
-            raise ArgumentError(f"forbidden must be {expected}, but has {pair!r}")
-        names = tuple(pair)
+        names = () if isinstance(pair, str) or not isinstance(pair, Iterable) else tuple(pair)
         if len(names) != 2 or not all(isinstance(name, str) for name in names):
             raise ArgumentError(f"forbidden must be {expected}, but has {pair!r}")
         pairs.append((names[0], names[1]))

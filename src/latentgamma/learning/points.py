@@ -39,6 +39,8 @@ _PAYS = math.log2(5)
 #: The nats that a unit of a weight costs, which makes up for the choice of the best terms. The price is rounded
 #: off below the second number, so that its slope has no jump.
 _WEIGHT_PRICE, _ROUNDED_OFF = 2.5, 0.25
+#: What a bit of a term counts. Few terms can do harm in a sum, so less than 1 predicts better.
+_PRICE = 0.25
 #: The most points of a term, and what a bit of them counts.
 _MOST_POINTS, _POINT_PRICE = 10, 0.5
 
@@ -77,23 +79,16 @@ class PointsSearch:
     Args:
         literals: the table.
         weights: the weight of each row as a positive and as a negative. (n, 2)
-        price: the weight of each bit of a term's description. Below 1 more terms are added, which
-            can predict better.
     """
 
-    def __init__(
-        self,
-        literals: Literals,
-        weights: Floats,
-        price: float,
-    ) -> None:
-        self.literals, self.weights, self.price = literals, weights, price
+    def __init__(self, literals: Literals, weights: Floats) -> None:
+        self.literals, self.weights = literals, weights
         self.all = weights.sum(1)
         self.number_bits = 0.5 * math.log2(max(self.all.sum(), 2.0))
 
     def bits(self, term: Body) -> float:
         """Return the description length of a term, with its weight."""
-        return self.price * body_bits(list(map(self.literals.cost, term))) + self.number_bits
+        return _PRICE * body_bits(list(map(self.literals.cost, term))) + self.number_bits
 
     def path(self, most: int) -> list[list[Body]]:
         """Return the terms of scores with one term, two terms and so on, each with one term more."""
@@ -123,9 +118,9 @@ class PointsSearch:
         The search has few thresholds, so two of them can stand for one in between.
         """
         names = self.literals.names
-        columns = [names[term[0]].column if names else None for term in terms]
+        columns = [names[term[0]].column for term in terms]
         for i, column in enumerate(columns):
-            if names and columns.count(column) > 1:
+            if columns.count(column) > 1:
                 rest = self._move_thresholds(terms[:i] + terms[i + 1 :])
                 if self._label_bits(rest) < self._label_bits(terms) + _PAYS:
                     return self._drop_nested(rest)
@@ -210,10 +205,15 @@ class PointsSearch:
         p = sigmoid(_patterns(len(found)) @ weights[1:] + weights[0])[cells]
         slopes = np.stack([self.weights[:, 0] - self.all * p, self.all * p * (1 - p)], axis=1)
         G, H = self.literals.sums([np.flatnonzero(self.all > 0)], slopes)[0].T
-        gains = _score_test(G, H) - self.price * (body_bits([0.0]) + self.literals.bits)
+        gains = _score_test(G, H) - _PRICE * (body_bits([0.0]) + self.literals.bits)
         scored = [*zip(gains.tolist(), range(self.literals.m), strict=True), *self._sets(G, H)]
-        best = (j for gain, j in sorted(scored, key=lambda one: -one[0]) if gain > 0)
-        return list(islice(((j,) for j in best if self._usable((j,), found)), _TRIED))
+        best = ((j,) for gain, j in sorted(scored, key=lambda one: -one[0]) if gain > 0)
+        most = self.all.sum() - LEAST_COVER
+        usable = (
+            term for term in best
+            if term not in found and LEAST_COVER <= self.all[self.literals.covered(term)].sum() <= most
+        )  # fmt: skip
+        return list(islice(usable, _TRIED))
 
     def _sets(self, G: Floats, H: Floats) -> Iterator[tuple[float, int]]:
         """Yield for each column of categories the best set of values, after what it promises.
@@ -232,15 +232,11 @@ class PointsSearch:
             bits += lits.bits[values[0]]
             for chosen in (order, order[::-1]):
                 inside = (np.cumsum(one[chosen])[1:-1] for one in (G, H))
-                gains = _score_test(*inside) - self.price * (body_bits([0.0]) + bits)
+                gains = _score_test(*inside) - _PRICE * (body_bits([0.0]) + bits)
                 best = int(gains.argmax())
                 if gains[best] > 0:
                     literals = chosen[: sizes[best]].tolist()
                     yield float(gains[best]), lits.add_set(literals, float(bits[best]))
-
-    def _usable(self, body: Body, found: Sequence[Body]) -> bool:
-        cover = float(self.all[self.literals.covered(body)].sum())
-        return body not in found and LEAST_COVER <= cover <= self.all.sum() - LEAST_COVER
 
     # ---- Logistic regression; rows in which the same terms hold count together
 

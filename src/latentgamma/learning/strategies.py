@@ -84,8 +84,8 @@ class HeadLearner:
             for name, task in zip(names, tasks, strict=True)
         }
         if self.options.executor is not None:
-            done = {name for name in names if self.journal and self.journal.has(name)}
-            open_works = {name: work for name, work in works.items() if name not in done}
+            open_works = {name: work for name, work in works.items()
+                          if not (self.journal and self.journal.has(name))}  # fmt: skip
             works |= _submit(self.options.executor, open_works)
         for i, (name, task) in enumerate(zip(names, tasks, strict=True)):
             found.append(_from_json(self._compute(name, works[name])))
