@@ -380,7 +380,7 @@ def test_a_graph_of_a_proof_escapes_what_names_and_citations_contain():
     found = [node.fullmatch(line) for line in nodes]
     assert len(found) == 4
     assert [match and match[2] for match in found] == ["box", "ellipse", "ellipse", "ellipse"]
-    assert r'b\nR1: Art. \"6\" \\ 7' in [match and match[1] for match in found]
+    assert r"b\nR1: Art. \"6\" \\ 7" in [match and match[1] for match in found]
 
 
 @pytest.mark.parametrize("rules", [0, 1, 2, 3, 5])

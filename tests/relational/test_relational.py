@@ -651,3 +651,11 @@ def test_predicates_may_have_names_in_quotes(as_text: bool) -> None:
     result = lg.relational.fit(facts, ["'way back'(b,a).", "'way back'(c,b)."], **options)
     assert result.text == "'way back'(X,Y) :- 'night train'(Y,X)."
     assert result.predict(facts) == {("'way back'", "b", "a"), ("'way back'", "c", "b")}
+
+
+def test_relations_of_a_composition_table_may_have_any_name() -> None:
+    learned = lg.relational.learn_composition([(("Wife", "Mother"), "mother in law")])
+    assert learned.text == "'mother in law'(X,Z) :- 'Wife'(X,Y), 'Mother'(Y,Z)."
+    facts = "'Wife'(adam,bea). 'Mother'(bea,cora)."
+    derived = derived_atoms(f"{learned.text} {facts}", {}, ["'mother in law'/2"])
+    assert derived == {("'mother in law'", "adam", "cora")}

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from latentgamma._text import aligned, quantity
 from latentgamma.errors import DataError
+from latentgamma.program.names import quote_functor
 
 # ---- Composition tables: which relation follows from a chain of two, learned from longer chains too
 # An entry of the table is a rule `grandfather(X,Z) :- mother(X,Y), father(Y,Z).` Chains of two
@@ -50,10 +51,11 @@ class CompositionTable:
     @property
     def text(self) -> str:
         """The table as a Datalog program."""
-        return "\n".join(
-            f"{result}(X,Z) :- {one}(X,Y), {other}(Y,Z)."
+        quoted = (
+            map(quote_functor, (result, one, other))
             for (one, other), result in sorted(self.entries.items())
         )
+        return "\n".join(f"{r}(X,Z) :- {one}(X,Y), {other}(Y,Z)." for r, one, other in quoted)
 
     def predict(self, chain: Sequence[str]) -> frozenset[str]:
         """Return the relations between the ends of a chain that follow from the table.
