@@ -195,13 +195,13 @@ def find_recursive_rules(
     (target,) = names
     if not declared.inputs(target):
         return None
-    positive, negative = ([_as_atom(row).args for row in rows] for rows in examples)  # type: ignore[union-attr]
+    positive, negative = ([_as_atom(row).args for row in rows] for rows in examples)
     prolog = _read_clauses(definitions, "the background", []).prolog()
     search = FunctionSearch(prolog, declared, target, positive, negative, limits, budget)
     return search.search()
 
 
-def _as_atom(row: Sequence[str]) -> Term:
+def _as_atom(row: Sequence[str]) -> Compound:
     arguments = []
     for cell in row[1:]:
         term: Term = cell
@@ -426,8 +426,13 @@ def evaluate(
     for rule in clauses.rules:
         rules.setdefault(signature(head_and_body(rule)[0]), []).append(rule)
     datalog = _datalog_predicates(rules, tables)
-    if datalog:
-        tables = _with_rules(tables, [text for texts in datalog.values() for text in texts], unused)
+    texts = list(itertools.chain.from_iterable(datalog.values()))
+    given = {f"{name}/{arity}": rows for (name, arity), rows in tables.items()}
+    try:
+        if texts:
+            tables = {name: [] for name in tables} | derived_facts("\n".join(texts), given)
+    except LatentGammaError as error:
+        unused.append(f"bk.pl: {quantity(len(texts), 'rule')} that cannot be evaluated: {error}")
     prolog = [name for name in rules if name not in datalog]
     facts = {
         name: rows
@@ -441,41 +446,37 @@ def evaluate(
     left = [name for name in prolog if name not in others]
     if left:
         count = quantity(sum(len(rules[name]) for name in left), "clause")
-        names = listing([f"{name}/{arity}" for name, arity in left], 4)
-        unused.append(f"bk.pl: {count} on lists or numbers that no rule needs: {names}")
+        unused.append(f"bk.pl: {count} on lists or numbers that no rule needs: {_listing(left)}")
     if not others:
         return facts
     if ground_lists == 0:
-        names = listing([f"{name}/{arity}" for name, arity in others], 4)
         unused.append(
-            f"bk.pl: predicates on lists or numbers, which ground_lists= evaluates: {names}"
+            "bk.pl: predicates on lists or numbers, which ground_lists= evaluates: "
+            f"{_listing(others)}"
         )
         return facts
     reached = _Tabulation(clauses, examples, declared, ground_lists, unused, seconds)
-    facts.update(reached.facts([*others, *facts], facts))
-    return facts
+    return facts | reached.facts(others, facts)
+
+
+def _listing(names: Sequence[Signature]) -> str:
+    return listing([f"{name}/{arity}" for name, arity in names], 4)
 
 
 def _datalog_predicates(
     rules: Mapping[Signature, Sequence[Term]], tables: Facts
 ) -> dict[Signature, list[str]]:
     """Return the predicates whose clauses are function-free rules, with their text for clingo."""
-    found: dict[Signature, list[str]] = {}
-    uses: dict[Signature, set[Signature]] = {}
+    found: dict[Signature, list[tuple[str, set[Signature]]]] = {}
     for name, clauses in rules.items():
-        texts = [_datalog(clause) for clause in clauses]
-        if all(text is not None for text in texts):
-            found[name] = [text for text, _ in texts if text]  # type: ignore[misc]
-            uses[name] = set().union(*(used for _, used in texts))  # type: ignore[misc]
+        texts = [text for text in map(_datalog, clauses) if text is not None]
+        if len(texts) == len(clauses):
+            found[name] = texts
     while True:
-        known = {*tables, *found}
-        bad = [
-            n
-            for n in found
-            if not uses[n] <= known or any(u in rules and u not in found for u in uses[n])
-        ]
+        known = {*found, *tables.keys() - rules.keys()}
+        bad = [name for name, texts in found.items() if any(not used <= known for _, used in texts)]
         if not bad:
-            return found
+            return {name: [text for text, _ in texts] for name, texts in found.items()}
         for name in bad:
             del found[name]
 
@@ -529,16 +530,6 @@ def _datalog(clause: Term) -> tuple[str, set[Signature]] | None:
     return f"{whole} :- {', '.join(parts)}." if parts else f"{whole}.", used
 
 
-def _with_rules(tables: Facts, rules: Sequence[str], unused: list[str]) -> Facts:
-    """Return the tables with what the rules derive from them."""
-    given = {f"{name}/{arity}": rows for (name, arity), rows in tables.items()}
-    try:
-        return {name: [] for name in tables} | derived_facts("\n".join(rules), given)
-    except LatentGammaError as error:
-        unused.append(f"bk.pl: {quantity(len(rules), 'rule')} that cannot be evaluated: {error}")
-        return tables
-
-
 #: Calls of background predicates, terms of one type and the seconds that an evaluation may take.
 _MOST_CALLS, _MOST_TERMS, _MOST_SECONDS = 60_000, 2_000, 4.0
 #: The fraction of the time limit that it may take.
@@ -570,10 +561,7 @@ class _Tabulation:
         self._longest = ground_lists or 0
         numbers: list[float] = []
         for atom in examples:
-            kinds = declared.kinds(signature(atom))
-            args: tuple[Term, ...] = atom.args if isinstance(atom, Compound) else ()
-            for term, kind in zip(args, kinds, strict=True):
-                self._terms.setdefault(kind, {})[term] = None
+            for term in self._reach(atom):
                 items = list_items(term)
                 if items is not None and ground_lists is None:
                     self._longest = max(self._longest, len(items))
@@ -583,18 +571,22 @@ class _Tabulation:
         self._calls = 0
         self._end = time.monotonic() + min(seconds, _MOST_SECONDS)
 
+    def _reach(self, atom: Term) -> tuple[Term, ...]:
+        """Return the arguments of an atom, which are inputs from now on."""
+        args: tuple[Term, ...] = atom.args if isinstance(atom, Compound) else ()
+        for term, kind in zip(args, self._declared.kinds(signature(atom)), strict=True):
+            self._terms.setdefault(kind, {})[term] = None
+        return args
+
     def facts(self, wanted: Sequence[Signature], known: Facts) -> Facts:
-        """Return the facts of the wanted predicates that are not known yet."""
+        """Return the facts of the wanted predicates; those of others are known."""
         found: dict[Signature, dict[tuple[Term, ...], None]] = {}
         failed: dict[Signature, str] = {}
         done: dict[Signature, set[tuple[Term, ...]]] = {name: set() for name in wanted}
         for name, rows in known.items():
             for row in rows:
-                atom = _as_atom((name[0], *row))
-                for term, kind in zip(atom.args, self._declared.kinds(name), strict=True):  # type: ignore[union-attr]
-                    self._terms.setdefault(kind, {})[term] = None
-        order = [name for name in wanted if name not in known]
-        order.sort(key=lambda name: len(self._declared.inputs(name)))
+                self._reach(_as_atom((name[0], *row)))
+        order = sorted(wanted, key=lambda name: len(self._declared.inputs(name)))
         waiting = list(order)
         while waiting and not self._over():
             name = waiting.pop(0)
