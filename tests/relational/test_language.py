@@ -370,6 +370,23 @@ def test_what_is_not_a_term_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "goal",
+    [
+        "\\+ member(z,L)",
+        "(member(z,L) -> fail ; true)",
+        "forall(member(X,L), X = a)",
+        "findall(X, natural(X), R)",
+    ],
+)
+def test_what_a_bound_left_open_is_no_negation(goal: str) -> None:
+    """The calls for z, which is last, are too deep."""
+    many = f"[{','.join('a' * 200)},z]"
+    prolog = Prolog([read_term("natural(0)"), read_term("natural(X) :- natural(Y), X is Y + 1")])
+    assert prolog.answers(read_term(goal.replace("L", many))) == []
+    assert prolog.answers(read_term(goal.replace("L", "[a,a]"))) or "natural" in goal
+
+
+@pytest.mark.parametrize(
     ("operation", "results"), [("mod", "1 2 -2 -1"), ("rem", "1 -1 1 -1"), ("//", "2 -2 -2 2")]
 )
 def test_quotients_of_negative_numbers(tmp_path: Path, operation: str, results: str) -> None:

@@ -325,6 +325,8 @@ class Prolog:
         self._clauses: dict[Signature, list[tuple[Term, list[Term]]]] = {}
         self._frames = itertools.count()
         self._steps = 0
+        #: How many calls had no further answers because of a bound; without, no answer is a "no".
+        self.cut_short = 0
         for clause in clauses:
             self._add(clause)
         own = set(self._clauses)
@@ -340,7 +342,8 @@ class Prolog:
     def answers(self, goal: Term, most: int = 1_000) -> list[Any]:
         """Return the instances of a goal that follow, without repetitions.
 
-        Those that need more than a bounded number of steps are left out.
+        Those that need more than a bounded number of steps are left out, and so is what would follow
+        if there were no such answers.
 
         Raises:
             PrologError: a predicate is unknown, or arithmetic has a variable without a value.
@@ -375,6 +378,7 @@ class Prolog:
             return
         self._steps += 1
         if self._steps > _MOST_STEPS or depth > _MOST_DEPTH:
+            self.cut_short += 1
             return
         goal, rest = _walk(goals[0], bindings), goals[1:]
         if goal == "!":
@@ -387,6 +391,7 @@ class Prolog:
         if isinstance(goal, (Variable, int, float)):
             raise PrologError("a goal has no predicate")
         name, args = (goal.name, goal.args) if isinstance(goal, Compound) else (goal, ())
+        before = self.cut_short
         if name == "," and len(args) == 2:
             yield from self._solve(list(args), bindings, depth, frame)
         elif name == ";" and len(args) == 2:
@@ -396,7 +401,8 @@ class Prolog:
                 for after in self._once(condition, bindings, depth):
                     yield from self._solve([then], after, depth, frame)
                     return
-                yield from self._solve([args[1]], bindings, depth, frame)
+                if self.cut_short == before:
+                    yield from self._solve([args[1]], bindings, depth, frame)
                 return
             yield from self._solve([first], bindings, depth, frame)
             yield from self._solve([args[1]], bindings, depth, frame)
@@ -405,7 +411,8 @@ class Prolog:
                 yield from self._solve([args[1]], after, depth, frame)
                 return
         elif name in {"\\+", "not"} and len(args) == 1:
-            if not any(True for _ in self._once(args[0], bindings, depth)):
+            held = any(True for _ in self._once(args[0], bindings, depth))
+            if not held and self.cut_short == before:
                 yield bindings
         elif (name, len(args)) in _BUILTIN and (name, len(args)) not in self._clauses:
             yield from _BUILTIN[name, len(args)](self, args, bindings, depth)
@@ -567,14 +574,16 @@ def _between(_: Prolog, args: Sequence[Term], b: Bindings, __: int) -> Iterator[
 
 
 def _findall(prolog: Prolog, args: Sequence[Term], b: Bindings, depth: int) -> list[Bindings]:
+    before = prolog.cut_short
     found = [_resolve(args[0], after) for after in prolog.solutions(args[1], b, depth)]
-    return _unified(args[2], term_list(found), b)
+    return _unified(args[2], term_list(found), b) if prolog.cut_short == before else []
 
 
 def _forall(prolog: Prolog, args: Sequence[Term], b: Bindings, depth: int) -> list[Bindings]:
+    before = prolog.cut_short
     ways = prolog.solutions(args[0], b, depth)
-    held = (any(True for _ in prolog.solutions(args[1], after, depth)) for after in ways)
-    return [b] if all(held) else []
+    held = all(any(True for _ in prolog.solutions(args[1], after, depth)) for after in ways)
+    return [b] if held and prolog.cut_short == before else []
 
 
 def _order(term: Term) -> tuple[Any, ...]:
