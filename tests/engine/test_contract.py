@@ -297,14 +297,23 @@ def test_gradients_of_zeros(name: str) -> None:
         assert slope.tolist() == expected.tolist()
 
 
-def test_infinite_log_odds_are_true_and_false_below_negation_too() -> None:
-    program = lg.parse("d :- a, not e.")
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [
+        ("d :- a, not e.", lambda a, e: a > 0 and e < 0),
+        ("d :- c. c :- a. c :- e.", lambda a, e: max(a, e) > 0),
+    ],
+)
+def test_infinite_log_odds_are_true_and_false(
+    text: str, holds: Callable[[float, float], bool]
+) -> None:
+    program = lg.parse(text)
     circuit = compile_circuit(program, [program.index[i] for i in "ae"], [program.index["d"]])
     odds = list(itertools.product((-torch.inf, 1.0, torch.inf), repeat=2))
     x = torch.tensor(odds, dtype=torch.float64, requires_grad=True)
     found = [run(circuit, GODEL_ODDS, x, plain=plain) for plain in (True, False)]
     assert torch.equal(*found)
-    assert (found[0][:, 0] > 0).tolist() == [a > 0 and e < 0 for a, e in odds]
+    assert (found[0][:, 0] > 0).tolist() == [holds(a, e) for a, e in odds]
     assert torch.equal(*(torch.autograd.grad(out.sum(), x)[0] for out in found))
 
 

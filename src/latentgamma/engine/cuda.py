@@ -156,7 +156,8 @@ def compute_rows(values, shift, ranks, ptr, child, first, last, width, kind, T, 
                 x = s * tl.load(values + c, mask=ok, other=0.0)
                 parts += tl.where(ok, tl.exp((x - top[:, None]) / T), 0.0)
             top = top + T * tl.log(tl.sum(parts, 1))
-        value = s * top
+        least = tl.full((NB,), NOT_DERIVED, kept)
+        value = tl.where(kind == MAXIMA, tl.maximum(top, least), s * top)
         if ODDS:
             other, half, step = -value, 0.0, SMALLEST_32 if kept == tl.float32 else SMALLEST_64
         else:
@@ -568,7 +569,7 @@ def list_maxima_of_rows(x, y, out, slopes, winners, flag, lists, first, last, wi
             ties = tl.where(higher, 1, tl.where(ok & (given == best), ties + 1, ties))
             index = tl.where(higher, c, index)
         best = tl.maximum(best, tl.where(ok, given, float("-inf")))
-    value = tl.max(best, 1)
+    value = tl.maximum(tl.max(best, 1), tl.full((NB,), NOT_DERIVED, kept))
     if KEEP:
         hit = (index >= 0) & (best == value[:, None])
         winner = tl.min(tl.where(hit, index, 2147483647), 1)
