@@ -25,6 +25,7 @@ from torch import Tensor
 
 from latentgamma.engine.exactness import Variables
 from latentgamma.engine.tensors import kept_with_owner
+from latentgamma.program.graph import rules_deriving
 from latentgamma.program.program import Program, atoms_of_literals
 
 #: Below this number of rules a pass from rule to rule is quicker, on a CPU up to the second number:
@@ -389,17 +390,15 @@ def _layers(
     value[row[fed]] = np.where(literals[fed] < 0, 1, place[atom[fed]])
     del row, atom, fed, is_state, wrong
     # From the outputs back: the order in which variables are read, and the rules that matter.
-    by_head = np.argsort(head, kind="stable").astype(np.int32)
-    ptr = np.concatenate(([0], np.cumsum(np.bincount(head, minlength=M))))
+    deriving = rules_deriving(program)
     relevant = np.zeros(R, np.bool_)
     order: list[int] = []
     after = np.unique(np.asarray(outputs, np.int64))
     while len(after):
-        counts = ptr[after + 1] - ptr[after]
-        if certain[after].any() or (owner[after] >= 0).any() or not counts.all():
+        derived_by = deriving.take(after)
+        if certain[after].any() or (owner[after] >= 0).any() or not derived_by.sizes.all():
             return None
-        shift = np.repeat(ptr[after] - np.concatenate(([0], np.cumsum(counts)[:-1])), counts)
-        rules = by_head[shift + np.arange(len(shift))]
+        rules = derived_by.indices
         v = int(variable[rules[0]])
         after = np.unique(state[rules]).astype(np.int64)
         mixed = after[0] < 0 and len(after) > 1

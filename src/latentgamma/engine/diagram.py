@@ -18,6 +18,7 @@ from latentgamma._progress import Progress
 from latentgamma._text import quantity
 from latentgamma.errors import ProgramError
 from latentgamma.program.facts import bit_places
+from latentgamma.program.graph import Csr
 from latentgamma.program.program import Immutable
 
 Integers: TypeAlias = npt.NDArray[np.int32]
@@ -206,23 +207,18 @@ def _numbered(nodes: Sequence[_Node], roots: list[int], labels: int, budget: int
                 used[branch or []] = True
     order = sorted(np.flatnonzero(used).tolist(), key=lambda n: (height[n], n))
     number = {n: i for i, n in enumerate(order)}
-    child: list[int] = []
-    free: list[int] = []
-    child_ptr, free_ptr, is_open = [0], [0], []
+    children = [[number[c] for c in branch or ()] for n in order for branch in nodes[n][1]]
+    free: list[list[int]] = []
     for n in order:
         label, branches, _ = nodes[n]
         for branch in branches:
-            is_open.append(branch is not None)
-            if branch is not None:
-                child += [number[c] for c in branch]
-                rest = below[n] ^ (1 << label)
-                for c in branch:
-                    rest &= ~below[c]
-                free += bit_places(rest)
-                if len(free) > budget:
-                    return None
-            child_ptr.append(len(child))
-            free_ptr.append(len(free))
+            rest = 0 if branch is None else below[n] ^ (1 << label)
+            for c in branch or ():
+                rest ^= below[c]
+            free.append(bit_places(rest))
+            budget -= len(free[-1])
+            if budget < 0:
+                return None
     levels = np.searchsorted([height[n] for n in order], range(max(height, default=-1) + 2))
     mentioned = 0
     for r in roots:
@@ -232,11 +228,9 @@ def _numbered(nodes: Sequence[_Node], roots: list[int], labels: int, budget: int
     return Diagram(
         labels,
         np.array([nodes[n][0] for n in order], np.int32),
-        np.array(is_open, np.uint8),
-        np.array(child_ptr, np.int32),
-        np.array(child, np.int32),
-        np.array(free_ptr, np.int32),
-        np.array(free, np.int32),
+        np.array([branch is not None for n in order for branch in nodes[n][1]], np.uint8),
+        *Csr.from_lists(children),
+        *Csr.from_lists(free),
         np.array([number[r] for r in roots], np.int32),
         levels.astype(np.int32),
     )

@@ -102,10 +102,7 @@ def schedule(circuit: Circuit) -> tuple[Schedule, list[int]]:
             ends.append(len(tiles))
             use_ends.append(len(use_tiles))
         stages.append((kind, *ends, *use_ends, start, middle, stop))
-    uses = Csr(
-        np.concatenate(([0], np.cumsum(counts))),
-        np.argsort(used, kind="stable"),
-    ).take(use_row)
+    uses = Csr(np.arange(len(used) + 1), used).transpose(N).take(use_row)
     identity = np.concatenate((np.arange(len(flat)), len(flat) + read))
     first_rank = np.zeros(inputs, np.int64)
     first_rank[own[own >= 0]] = LAST - 1  # of a derivable atom: after every other proof

@@ -44,6 +44,7 @@ from latentgamma.layer.explain import Explainer, Inputs, ProbabilityExplainer
 from latentgamma.layer.groups import Group, group_tolerance, no_log_probabilities
 from latentgamma.layer.plan import Plan, probability_plan
 from latentgamma.layer.semantics import Semantics
+from latentgamma.program.graph import Csr
 from latentgamma.program.program import Indices, Program, atoms_of_literals
 
 if TYPE_CHECKING:
@@ -60,11 +61,10 @@ def _methods_of_bodies(
     while set(names) & set(program.atoms):
         names = [name + "'" for name in names]
     added = list(range(program.M, program.M + len(bodies)))
-    flat = np.array([literal for body in bodies for literal in body], np.int32)
-    literals: Indices = np.append(program.body_literals, flat)
-    sizes = np.cumsum([len(body) for body in bodies])
+    rows = Csr.from_lists(bodies)
+    literals: Indices = np.append(program.body_literals, rows.indices)
     extended = Program.from_arrays(
-        np.append(program.body_indptr, program.body_indptr[-1] + sizes),
+        np.append(program.body_indptr, program.body_indptr[-1] + rows.indptr[1:]),
         atoms_of_literals(literals),
         np.append(program.head_indices, added),
         np.append(program.head_indptr, program.head_indptr[-1] + 1 + np.arange(len(bodies))),

@@ -10,7 +10,8 @@ from itertools import combinations
 import numpy as np
 
 from latentgamma.errors import ProgramError
-from latentgamma.program.program import Program
+from latentgamma.program.graph import Csr
+from latentgamma.program.program import Program, atoms_of_literals
 from latentgamma.requirements.report import signed_clauses
 from latentgamma.requirements.requirements import Requirements
 
@@ -35,7 +36,7 @@ def heads_of(req: Requirements) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     positive = req.literals >= 0
     starts = req.indptr[:-1]
     counts = np.add.reduceat(positive, starts) if len(req) else np.zeros(0, np.int64)
-    row = np.repeat(np.arange(len(req)), np.diff(req.indptr))
+    row = Csr(req.indptr, req.literals).owner
     only = np.full(len(req), -1, np.int64)
     only[row[positive]] = np.flatnonzero(positive)
     written = (req.heads == 1) & positive[starts] if len(req) else np.zeros(0, np.bool_)
@@ -49,13 +50,13 @@ def rule_program(req: Requirements) -> LabelProgram | None:
         return None
     in_body = np.ones(len(req.literals), np.bool_)
     in_body[heads] = False
-    sizes = np.diff(req.indptr) - 1
+    bodies = Csr(req.indptr, req.literals).keep(in_body)
     try:
         program = Program.from_arrays(
-            np.concatenate(([0], np.cumsum(sizes))),
-            req.atoms[in_body],
-            req.literals[heads] if len(req) else np.zeros(0, np.int32),
-            body_negated=req.literals[in_body] >= 0,
+            bodies.indptr,
+            atoms_of_literals(bodies.indices),
+            req.literals[heads],
+            body_negated=bodies.indices >= 0,
             atoms=req.labels,
         )
     except ProgramError:  # a label depends on its own negation
@@ -174,12 +175,12 @@ def clamping_program(req: Requirements, order: Sequence[int], budget: int) -> La
             # The rest of the clause is false: a literal ±(i + 1) there is negated here.
             body = [-x - 1 if x < 0 else ~(x - 1) for x in sorted(clause) if abs(x) != label + 1]
             rules.append((blocked if -(label + 1) in clause else label, body))
-    flat = [x for _, body in rules for x in body]
+    bodies = Csr.from_lists(body for _, body in rules)
     program = Program.from_arrays(
-        np.concatenate(([0], np.cumsum([len(body) for _, body in rules]))).astype(np.int64),
-        np.array([x if x >= 0 else ~x for x in flat], np.int32),
+        bodies.indptr,
+        atoms_of_literals(bodies.indices),
         np.array([head for head, _ in rules], np.int32),
-        body_negated=np.array([x < 0 for x in flat], np.bool_),
+        body_negated=bodies.indices < 0,
         atoms=atoms,
     )
     return LabelProgram(program, tuple(inputs), tuple(range(L)))

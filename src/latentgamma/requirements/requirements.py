@@ -402,7 +402,7 @@ class Requirements(Displayed, Immutable):
             error = unknown_atoms(
                 missing, names, "requirements", kind="label", lacking="not among the labels"
             )
-            row = np.repeat(np.arange(len(self)), np.diff(self.indptr))
+            row = Csr(self.indptr, self.literals).owner
             bad = {self.index[name] for name in missing}
             where = dict.fromkeys(
                 self.place(c) for c in row[np.isin(self.atoms, sorted(bad))].tolist()[: 4 * _SHOWN]
