@@ -104,10 +104,6 @@ class FusedPass:
         last = max(int(group.row.max(initial=-1)) for group in self.groups)
         return max(self.circuit.nodes, last + 1)
 
-    def kind(self, logits: bool) -> np.ndarray:
-        """Return VALUE, LOG or LOG_ODDS for each output."""
-        return self.logarithms if logits else self._values
-
     @cached_property
     def _values(self) -> np.ndarray:
         return np.full_like(self.logarithms, VALUE)
@@ -160,7 +156,8 @@ class FusedPass:
                 again=again,
             )  # fmt: skip
         kernels = kernels_on("cpu")
-        kind, outputs = self.kind(logits), self.circuit.outputs
+        kind = self.logarithms if logits else self._values
+        outputs = self.circuit.outputs
         c, inputs = self.circuit.arrays, self.circuit.inputs
         given = [columns_of(tensor) for tensor in tensors]
         batch = len(given[0])

@@ -330,7 +330,9 @@ def categorical_log_odds(scores: Tensor) -> Tensor:
     [3.0, -3.0]
     """
     dtype = scores.dtype
-    scores = _without_infinity(scores.to(torch.promote_types(dtype, torch.float32)))
+    scores = scores.to(torch.promote_types(dtype, torch.float32))
+    large = torch.finfo(scores.dtype).max / 4  # may still be added up
+    scores = scores.nan_to_num(torch.nan, large, -large)
     scores = scores - scores.detach().amax(-1, keepdim=True)  # digits of differences, not of scores
     # All but the largest: its own term is at most half of the sum, so 1 − p has its digits.
     probability = torch.softmax(scores, -1)
@@ -340,9 +342,3 @@ def categorical_log_odds(scores: Tensor) -> Tensor:
     below = torch.where(is_top, torch.zeros_like(probability), probability)
     others = torch.logsumexp(scores, -1, keepdim=True) + torch.log1p(-below)
     return torch.where(is_top, scores - rest, scores - others).to(dtype)
-
-
-def _without_infinity(values: Tensor) -> Tensor:
-    """Return the values, with infinite ones replaced by finite ones that may still be added up."""
-    large = torch.finfo(values.dtype).max / 4
-    return values.nan_to_num(torch.nan, large, -large)
