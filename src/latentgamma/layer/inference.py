@@ -183,13 +183,21 @@ class ProbabilitySemantics(Semantics):
         self._never = self._never_true(outputs)
         categorical = [group.categorical for group in outputs for _ in group.atoms]
         self.register_buffer("_categorical", torch.tensor(categorical), persistent=False)
-        self._fused: FusedPass | None = None
         self._can_fuse = not self.has_evidence and self.methods.exact
         column = {atom: n for n, atom in enumerate(flat)}
         order = torch.tensor([column[int(atom)] for atom in self.variables.atoms])
         self._reordered = order.tolist() != sorted(order.tolist())
+        widths = [group.shape[-1] if group.categorical else 1 for group in groups]
+        widths += [1] * self._has_soft_facts  # one more tensor
+        ends = np.cumsum([len(group.atoms) for group in groups])
         # Kept on the CPU: nothing may wait for a device while a CUDA graph is captured.
-        self._places, self._kinds = order.argsort().numpy(), np.where(categorical, LOG, LOG_ODDS)
+        self._fused = FusedPass(
+            self.methods,
+            np.split(order.argsort().numpy(), ends)[: len(widths)],
+            widths,
+            np.where(categorical, LOG, LOG_ODDS),
+            outputs[0].shape if len(outputs) == 1 else (len(read),),
+        )
         self.register_buffer("_order", order, persistent=False)
         self._generators: dict[torch.device, torch.Generator] = {}
 
@@ -203,18 +211,6 @@ class ProbabilitySemantics(Semantics):
             if any(self.impossible.issuperset(row) for row in rows):
                 return group
         return None
-
-    def _fuse(self, layer: Layer) -> FusedPass:
-        widths = [group.shape[-1] if group.categorical else 1 for group in layer.inputs]
-        widths += [1] * self._has_soft_facts  # one more tensor
-        ends = np.cumsum([len(group.atoms) for group in layer.inputs])
-        return FusedPass(
-            self.methods,
-            np.split(self._places, ends)[: len(widths)],
-            widths,
-            self._kinds,
-            layer.outputs[0].shape if len(layer.outputs) == 1 else (len(self._kinds),),
-        )
 
     def run(
         self, layer: Layer, tensors: Sequence[Tensor], *, logits: bool, training: bool
@@ -264,8 +260,6 @@ class ProbabilitySemantics(Semantics):
         if self._has_soft_facts:  # one more tensor
             given = [*tensors, layer._soft_facts(dtype).expand(len(tensors[0]), -1)]
             plain = lambda some: again(some[:-1])  # noqa: E731
-        if self._fused is None:
-            self._fused = self._fuse(layer)
         return self._fused.run(
             given,
             from_logits=layer.from_logits,

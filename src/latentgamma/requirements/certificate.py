@@ -86,14 +86,12 @@ def certify_diagram(
 
     `decided` has the place in the diagram of each label that it decides.
     """
-    everything = list(range(len(req)))
     try:
         labels_below(diagram)
     except ValueError as problem:
         return refused_certificate(req, f"the diagram is damaged: {problem}")
     clauses = signed_clauses(req)
-    trivial = [any(-x in clause for x in clause) for clause in clauses]
-    checked = [c for c in everything if not trivial[c]]
+    checked = [c for c, clause in enumerate(clauses) if not any(-x in clause for x in clause)]
     if any(abs(x) - 1 not in decided for c in checked for x in clauses[c]):
         return refused_certificate(req, "the diagram does not decide all labels")
     placed = [
