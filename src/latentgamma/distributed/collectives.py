@@ -194,13 +194,13 @@ def ranks_of(mesh: object) -> Ranks:
 
 def sum_over_ranks(ranks: Ranks, *partial: Tensor) -> tuple[Tensor, ...]:
     """Return the sums of partial tensors; the gradient of a replicated result is taken as it is."""
-    sums: tuple[Tensor, ...] = _Sum.apply(ranks, *partial)  # type: ignore[no-untyped-call]
+    sums: tuple[Tensor, ...] = _SumOrCopy.apply(ranks, True, *partial)  # type: ignore[no-untyped-call]
     return sums
 
 
 def copy_to_ranks(ranks: Ranks, *replicated: Tensor) -> tuple[Tensor, ...]:
     """Return these replicated tensors; their gradients are summed over the processes."""
-    copies: tuple[Tensor, ...] = _Copy.apply(ranks, *replicated)  # type: ignore[no-untyped-call]
+    copies: tuple[Tensor, ...] = _SumOrCopy.apply(ranks, False, *replicated)  # type: ignore[no-untyped-call]
     return copies
 
 
@@ -210,26 +210,15 @@ def exchange(ranks: Ranks, tensor: Tensor, send: Sequence[int], receive: Sequenc
     return found
 
 
-class _Sum(torch.autograd.Function):
+class _SumOrCopy(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, ranks: Ranks, *tensors: Tensor) -> tuple[Tensor, ...]:
-        ctx.ranks = ranks
-        return ranks.all_reduce(*tensors)
+    def forward(ctx: Any, ranks: Ranks, summed: bool, *tensors: Tensor) -> tuple[Tensor, ...]:
+        ctx.ranks, ctx.back = ranks, copy_to_ranks if summed else sum_over_ranks
+        return ranks.all_reduce(*tensors) if summed else tuple(x.view_as(x) for x in tensors)
 
     @staticmethod
     def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, ...]:
-        return None, *copy_to_ranks(ctx.ranks, *slopes)
-
-
-class _Copy(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, ranks: Ranks, *tensors: Tensor) -> tuple[Tensor, ...]:
-        ctx.ranks = ranks
-        return tuple(tensor.view_as(tensor) for tensor in tensors)
-
-    @staticmethod
-    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, ...]:
-        return None, *sum_over_ranks(ctx.ranks, *slopes)
+        return None, None, *ctx.back(ctx.ranks, *slopes)
 
 
 class _Exchange(torch.autograd.Function):

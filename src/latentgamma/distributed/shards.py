@@ -48,10 +48,13 @@ class DividedRules(AbstractRules):
 
     sharded = True
     atoms_divided = False
-    local: SparseRules | DenseRules
-    first: int
-    ranks: Ranks
-    _total: int
+
+    def __init__(
+        self, local: SparseRules | DenseRules, *, first: int, total: int, ranks: Ranks
+    ) -> None:
+        super().__init__()
+        self.local, self.R = local, local.R
+        self.first, self.ranks, self._total = first, ranks, total
 
     @property
     def total(self) -> int:
@@ -105,6 +108,13 @@ class DividedRules(AbstractRules):
         """Return the rules of all processes as full matrices."""
         return self.gathered().to_dense()
 
+    def extra_repr(self) -> str:
+        """Return the rules and, where they are divided, the atoms of this process among all."""
+        own, ranks = self.own_atoms, self.ranks
+        atoms = f"atoms {own.start} to {own.stop} of {self.total_atoms}, " * self.atoms_divided
+        rules = f"rules {self.first} to {self.first + self.R} of {self.total}, "
+        return f"{rules}{atoms}rank {ranks.rank} of {ranks.size}"
+
 
 @final
 class ShardedRules(DividedRules):
@@ -116,12 +126,11 @@ class ShardedRules(DividedRules):
     process, and the certificate of the whole model holds for the divided one.
     """
 
-    def __init__(self, local: SparseRules | DenseRules, *, first: int, total: int, ranks: Ranks):
-        super().__init__()
-        self.M, self.R = local.M, local.R
-        self.local = local
-        self.first, self.ranks = first, ranks
-        self._total = total
+    def __init__(
+        self, local: SparseRules | DenseRules, *, first: int, total: int, ranks: Ranks
+    ) -> None:
+        super().__init__(local, first=first, total=total, ranks=ranks)
+        self.M = local.M
         self._all_literals: Literals | None = None
 
     def match(self, state: Tensor, parameters: StepParameters) -> Tensor:
@@ -155,13 +164,6 @@ class ShardedRules(DividedRules):
         if self._all_literals is None or isinstance(self.local, DenseRules):
             self._all_literals = self._joined_literals()
         return self._all_literals
-
-    def extra_repr(self) -> str:
-        """Return the rules of this process among all rules."""
-        return (
-            f"rules {self.first} to {self.first + self.R} of {self.total}, "
-            f"rank {self.ranks.rank} of {self.ranks.size}"
-        )
 
 
 def rows_between(rules: AbstractRules, start: int, stop: int) -> SparseRules | DenseRules:
@@ -243,12 +245,9 @@ class AtomShardedRules(DividedRules):
         total: int,
         ranks: Ranks,
     ) -> None:
-        super().__init__()
-        self.local = local
-        self.own_atoms = own_atoms(local.M, ranks)
-        self.M, self.R = self.own_atoms.stop - self.own_atoms.start, local.R
-        self.first, self.ranks = first, ranks
-        self._total = total
+        super().__init__(local, first=first, total=total, ranks=ranks)
+        start, stop = even_ranges(local.M, ranks.size)[ranks.rank : ranks.rank + 2]
+        self.own_atoms, self.M = slice(start, stop), stop - start
         for name, traffic in (("body", body), ("head", head)):
             self.register_buffer(f"{name}_used", traffic.used, persistent=False)
             self.register_buffer(f"{name}_served", traffic.served, persistent=False)
@@ -314,15 +313,6 @@ class AtomShardedRules(DividedRules):
         """Return the values of all atoms, from the states of all processes; no gradients."""
         return self.ranks.concatenate(state.movedim(-1, 0)).movedim(0, -1)
 
-    def extra_repr(self) -> str:
-        """Return the rules and atoms of this process among all of them."""
-        atoms = self.own_atoms
-        return (
-            f"rules {self.first} to {self.first + self.R} of {self.total}, "
-            f"atoms {atoms.start} to {atoms.stop} of {self.total_atoms}, "
-            f"rank {self.ranks.rank} of {self.ranks.size}"
-        )
-
 
 def divide_atoms(rules: SparseRules, *, first: int, total: int, ranks: Ranks) -> AtomShardedRules:
     """Return these rules of one process, over all atoms, with the atoms divided too.
@@ -336,12 +326,6 @@ def divide_atoms(rules: SparseRules, *, first: int, total: int, ranks: Ranks) ->
     used = held._replace(body_atom=body_atom, head_atom=head_atom)
     local = SparseRules(used, M=rules.M, **logits)
     return AtomShardedRules(local, body=body, head=head, first=first, total=total, ranks=ranks)
-
-
-def own_atoms(M: int, ranks: Ranks) -> slice:
-    """Return the range of the atoms of this process."""
-    bounds = even_ranges(M, ranks.size)
-    return slice(bounds[ranks.rank], bounds[ranks.rank + 1])
 
 
 def _traffic(atoms: Tensor, M: int, ranks: Ranks) -> tuple[AtomTraffic, Tensor]:
