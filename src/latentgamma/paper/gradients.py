@@ -137,7 +137,7 @@ def gradient_report(
         raise ModelError("this model has no program to take depths from; set model.program")
     program = model.program
     if facts is None and not program.roots and not program.facts:
-        raise FactsError("every atom of this program has a rule, so there are no roots; pass facts")
+        raise FactsError("no rule uses an atom that has no rule, so there are no roots; pass facts")
     values = fact_values(program, program.roots if facts is None else facts)
     if values.ndim != 1:
         raise FactsError("gradient_report takes one set of facts or one state")
