@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -139,6 +140,31 @@ READ_ONLY.flags.writeable = False
             "out is read-only",
         ),
         (
+            lambda: lg.oracle(PROGRAM, "paper"),
+            lg.errors.ArgumentError,
+            r"constants must be Constants, for example Constants\.paper\(\), not 'paper'",
+        ),
+        (
+            lambda: lg.Constants.closed_form(PROGRAM, -1.0),
+            lg.errors.ArgumentError,
+            "hardness must be a positive number, not -1",
+        ),
+        (
+            lambda: lg.operator.Homotopy(steps=3).at(-1),
+            lg.errors.ArgumentError,
+            "step must be a whole number from 0 on, not -1",
+        ),
+        (
+            lambda: lg.oracle(PROGRAM).names([0.0, 1.0]),
+            lg.errors.StateError,
+            "a state is a tensor, not list",
+        ),
+        (
+            lambda: lg.oracle(PROGRAM).names(torch.zeros(2, 3)),
+            lg.errors.FactsError,
+            r"has shape \(2,\), not \(3,\)",
+        ),
+        (
             lambda: lg.plot.check_path("x.nothing"),
             lg.errors.ArgumentError,
             "cannot write a picture",
@@ -148,6 +174,17 @@ READ_ONLY.flags.writeable = False
 def test_wrong_arguments(call: Callable[[], Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         call()
+
+
+@pytest.mark.parametrize("device", ["nonsense", "cuda:99"])
+def test_a_saved_model_or_layer_is_not_loaded_to_a_wrong_device(
+    device: str, tmp_path: Path
+) -> None:
+    saved: list[Any] = [lg.oracle(PROGRAM), alarm()]
+    for number, module in enumerate(saved):
+        module.save(tmp_path / str(number))
+        with pytest.raises(lg.errors.ArgumentError, match=f"device '{device}' cannot be used"):
+            type(module).load(tmp_path / str(number), device=device)
 
 
 def test_every_exception_is_in_one_tree() -> None:

@@ -122,8 +122,10 @@ class Constants:
             The constants for these sizes.
 
         Raises:
+            ArgumentError: the hardness is not positive.
             ProgramError: the program has negation.
         """
+        real_number("hardness", hardness, "a positive number", lambda x: 0 < x < math.inf)
         if isinstance(program, Program):
             require_definite(program, "Constants.closed_form")
         M, k, rho = max(1, program.M), max(1, program.k), max(1, program.rho_max)

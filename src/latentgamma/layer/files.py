@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from latentgamma._arguments import usable_device
 from latentgamma.errors import LatentGammaError, ModelError
 from latentgamma.layer.groups import Group, named_groups
 from latentgamma.layer.inference import Inference
@@ -45,6 +46,7 @@ def load_layer(path: str | Path, *, device: torch.device | str = "cpu") -> Layer
     """Return the layer that `save_layer` wrote; a file that does not fit is refused."""
     from latentgamma.layer.layer import Layer
 
+    usable_device(device)
     try:
         tensors, metadata = checked_content(path, _FORMAT, _VERSION)
         given = tensors.pop("given").numpy()

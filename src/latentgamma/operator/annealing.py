@@ -70,8 +70,11 @@ class Homotopy:
 
         Returns:
             The sharpness, the gate and the two penalties; after the last step those of the last.
+
+        Raises:
+            ArgumentError: this is not the number of a step.
         """
-        progress = min(1.0, step / max(1, self.steps - 1))
+        progress = min(1.0, whole_number("step", step) / max(1, self.steps - 1))
         (s0, s1), (g0, g1) = self.sharpness, self.gate
         return AnnealingStep(
             s0 * (s1 / s0) ** progress,

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from latentgamma._arguments import one_of
+from latentgamma._arguments import one_of, usable_device
 from latentgamma._atomic_write import atomic_write
 from latentgamma._text import file_problem
 from latentgamma.certificate.constants import Gate
@@ -104,6 +104,7 @@ def _strata(model: LatentGamma) -> tuple[Tensors, dict[str, Any]]:
 
 def load_model(path: str | Path, *, device: torch.device | str = "cpu") -> LatentGamma:
     """Return the model that `save_model` wrote; a file that does not fit is refused."""
+    usable_device(device)
     try:
         tensors, metadata = checked_content(path, _FORMAT, _VERSION)
         options = _options(metadata)

@@ -79,9 +79,7 @@ def checked_state(state: Tensor, M: int, device: torch.device) -> Tensor:
     Raises:
         StateError: it is not a floating-point tensor (…, M) on the device, with values in [0, 1].
     """
-    if not isinstance(state, Tensor):
-        raise StateError(f"a state is a tensor, not {type(state).__name__}; try model.state")
-    if state.dtype not in STATE_DTYPES:
+    if _require_tensor(state).dtype not in STATE_DTYPES:
         raise StateError(
             f"a state is a floating-point tensor of 16, 32 or 64 bits, not {state.dtype}; use "
             f"state.float(), or model.state(facts) for fact sets"
@@ -105,6 +103,12 @@ def checked_state(state: Tensor, M: int, device: torch.device) -> Tensor:
                 else f"these reach from {low:.9g} to {high:.9g}"
             )
             raise StateError(f"the values of a state lie in [0, 1], but {found}")
+    return state
+
+
+def _require_tensor(state: Tensor) -> Tensor:
+    if not isinstance(state, Tensor):
+        raise StateError(f"a state is a tensor, not {type(state).__name__}; try model.state")
     return state
 
 
@@ -628,12 +632,13 @@ class LatentGamma(nn.Module):
         Raises:
             FactsError: if one state does not have M values.
             ModelError: if the model has no program.
+            StateError: if this is not a tensor.
         """
         program = self._need_program("to name atoms")
-        above = (state.detach() > 0.5).cpu().numpy()
+        above = (_require_tensor(state).detach() > 0.5).cpu().numpy()
         if above.ndim == 1:
             return program.names(above)
-        return [program.names(row) for row in above.reshape(-1, self.M)]
+        return [program.names(row) for row in above.reshape(-1, above.shape[-1])]
 
     def _need_program(self, purpose: str) -> Program:
         if self.program is None:
@@ -1016,6 +1021,7 @@ class LatentGamma(nn.Module):
             A model with the same parameters, program and options.
 
         Raises:
+            ArgumentError: the device cannot be used.
             ModelError: the file cannot be read, is damaged, or is not a model.
         """
         from latentgamma.operator.files import load_model
@@ -1112,8 +1118,10 @@ def oracle(
     strata = program.strata
     if constants is None:
         chosen = certified_strata(program, dtype=str(dtype).removeprefix("torch."), gate=gate)
-    else:
+    elif isinstance(constants, Constants):
         chosen = [constants] * len(strata)
+    else:
+        raise wrong("constants", "Constants, for example Constants.paper()", constants)
     wide = dtype if dtype.itemsize >= 4 else torch.float32
     parts = []
     for stratum, each in zip(strata, chosen, strict=True):
