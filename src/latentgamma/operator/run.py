@@ -33,9 +33,6 @@ from latentgamma.operator.kernels.interface import (
     copies_of,
     kernel_for,
     literal_rows_of,
-    matrix_coefficients,
-    matrix_evidence,
-    matrix_states,
 )
 from latentgamma.operator.rules import (
     AbstractRules,
@@ -47,6 +44,7 @@ from latentgamma.operator.rules import (
     fire,
     gate,
     is_bump,
+    margin_at_one,
     match,
     program_of,
     route,
@@ -323,6 +321,55 @@ def _log_share(kind: Gate, gate: Tensor, phi: Tensor) -> tuple[Tensor, Tensor]:
     return opened + through, torch.logaddexp(logsigmoid(-phi), through + closed)
 
 
+# ---- Steps of small rules as products of two matrices
+
+
+def matrix_coefficients(
+    rules: AbstractRules, parameters: StepParameters, dtype: torch.dtype
+) -> Coefficients:
+    """Return the coefficients of small rules as matrices, differentiable in the parameters.
+
+    `body_weight` is (M, R) and `head_weight` (R, M), with the backgrounds in them.
+    """
+    body, head = rules.matrices(parameters)
+    sharpness, amplitude = parameters.sharpness.to(dtype), parameters.amplitude.to(dtype)
+    margin = margin_at_one(parameters, torch.float64)  # (R,)
+    none = sharpness.new_empty(0)
+    return Coefficients(
+        margin=(parameters.sharpness.double() * margin).to(dtype),
+        body_background=none,
+        body_weight=body.T.to(dtype) * sharpness,
+        head_background=none,
+        head_weight=head.to(dtype) * amplitude[:, None],
+        offset=parameters.offset.to(dtype),
+        gate=parameters.gate.to(dtype),
+    )
+
+
+def matrix_evidence(
+    c: Coefficients, missing: Tensor, product: Callable[[Tensor, Tensor], Tensor]
+) -> Tensor:
+    """Return the evidence for each atom from what is missing, 1 − s, by matrix products. (…, M)."""
+    activation = torch.sigmoid(c.margin - product(missing, c.body_weight))
+    return product(activation, c.head_weight) - c.offset
+
+
+def matrix_states(
+    c: Coefficients,
+    state: Tensor,
+    steps: int,
+    product: Callable[[Tensor, Tensor], Tensor],
+    *,
+    kind: Gate,
+) -> Iterator[Tensor]:
+    """Yield the states after each step, from the coefficients as matrices. (…, M)."""
+    one = torch.ones_like(c.gate)  # a tensor: a number would take three times as long
+    for _ in range(steps):
+        missing = one - state
+        state = state + missing * gate(kind, c.gate, matrix_evidence(c, missing, product))
+        yield state
+
+
 # ---- Runs of several steps: through a kernel where there is one, otherwise in plain torch
 
 #: Values of atoms, rules and literals in a run up to which the forward pass keeps everything, and not
@@ -421,11 +468,10 @@ class Runner:
         if not self.rules.small or self.gate_kind not in PROVED_GATES:
             return self.step_parameters()
         wide = torch.promote_types(dtype, torch.float32)
-
-        def read() -> Coefficients:
-            return matrix_coefficients(self.rules, self.step_parameters(), wide)
-
-        return self._kept(("matrices", wide), read)
+        return self._kept(
+            ("matrices", wide),
+            lambda: matrix_coefficients(self.rules, self.step_parameters(), wide),
+        )
 
     def step(self, given: StepParameters | Coefficients, state: Tensor) -> Tensor:
         """Return the state after one step in plain torch. (…, M)."""
@@ -436,8 +482,7 @@ class Runner:
     ) -> Iterator[Tensor]:
         """Yield the states after each step in plain torch. (…, M)."""
         if isinstance(given, Coefficients) and state.dtype.itemsize >= 4:
-            bump = is_bump(self.gate_kind)
-            yield from matrix_states(given, state, steps, self._product, bump=bump)
+            yield from matrix_states(given, state, steps, self._product, kind=self.gate_kind)
             return
         for _ in range(steps):
             # Sixteen-bit states are stored as such and computed with in float32.

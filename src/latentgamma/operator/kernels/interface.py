@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
@@ -16,13 +16,11 @@ from torch import Tensor
 
 from latentgamma.engine.tensors import are_plain, differentiable, has_triton
 from latentgamma.operator.rules import (
-    AbstractRules,
     Literals,
     SparseRules,
     StepParameters,
     margin_at_one,
 )
-from latentgamma.operator.rules import bump as bump_gate
 from latentgamma.program.compilation import paused_collector
 
 T = TypeVar("T")
@@ -197,55 +195,6 @@ def make_coefficients(
         offset=parameters.offset.to(dtype),
         gate=parameters.gate.to(dtype),
     )
-
-
-def matrix_coefficients(
-    rules: AbstractRules, parameters: StepParameters, dtype: torch.dtype
-) -> Coefficients:
-    """Return the coefficients of small rules as matrices, differentiable in the parameters.
-
-    `body_weight` is (M, R) and `head_weight` (R, M), with the backgrounds in them.
-    """
-    body, head = rules.matrices(parameters)
-    sharpness, amplitude = parameters.sharpness.to(dtype), parameters.amplitude.to(dtype)
-    margin = margin_at_one(parameters, torch.float64)  # (R,)
-    none = sharpness.new_empty(0)
-    return Coefficients(
-        margin=(parameters.sharpness.double() * margin).to(dtype),
-        body_background=none,
-        body_weight=body.T.to(dtype) * sharpness,
-        head_background=none,
-        head_weight=head.to(dtype) * amplitude[:, None],
-        offset=parameters.offset.to(dtype),
-        gate=parameters.gate.to(dtype),
-    )
-
-
-def matrix_evidence(
-    c: Coefficients, missing: Tensor, product: Callable[[Tensor, Tensor], Tensor]
-) -> Tensor:
-    """Return the evidence for each atom from what is missing, 1 − s, by matrix products. (…, M)."""
-    activation = torch.sigmoid(c.margin - product(missing, c.body_weight))
-    return product(activation, c.head_weight) - c.offset
-
-
-def matrix_states(
-    c: Coefficients,
-    state: Tensor,
-    steps: int,
-    product: Callable[[Tensor, Tensor], Tensor],
-    *,
-    bump: bool,
-) -> Iterator[Tensor]:
-    """Yield the states after each step, from the coefficients as matrices. (…, M)."""
-    one = torch.ones_like(c.gate)  # a tensor: a number would take three times as long
-    for _ in range(steps):
-        missing = one - state
-        evidence = matrix_evidence(c, missing, product)
-        scaled = c.gate * evidence
-        gate = bump_gate(scaled) if bump else torch.sigmoid(scaled)
-        state = state + missing * (gate * torch.sigmoid(evidence))
-        yield state
 
 
 # ---- What a kernel for one kind of device implements
