@@ -359,7 +359,6 @@ class SparseRules(AbstractRules):
     head_rule: Tensor
     head_atom: Tensor
     head_rest: Tensor
-    _one_head_each = False
 
     def __init__(
         self,
@@ -379,9 +378,6 @@ class SparseRules(AbstractRules):
         head_counts = torch.bincount(literals.head_rule, minlength=self.R)
         # How many atoms of each rule's softmax lie in the background.
         self.register_buffer("head_rest", M - head_counts, persistent=False)
-        # Where every rule has one head and a background, its softmax is a sigmoid.
-        self._one_head_each = M > 1 and not head_counts.is_meta and bool((head_counts == 1).all())
-        self._one_head_each = self._one_head_each and bool((literals.head_rule.diff() > 0).all())
         self.body_logits = nn.Parameter(body_logits)  # (literals,)
         self.body_background = nn.Parameter(body_background)  # (R,)
         self.head_logits = nn.Parameter(head_logits)  # (head literals,)
@@ -425,10 +421,6 @@ class SparseRules(AbstractRules):
 
     def _softmax(self, logits: Tensor, background: Tensor) -> tuple[Tensor, Tensor]:
         """Return softmax(ψ) on the support, over the background, and the background itself."""
-        if self._one_head_each:
-            over = logits - background - math.log(self.M - 1)
-            off = torch.sigmoid(-over) / (self.M - 1)
-            return torch.sigmoid(over) - off, off
         rows, full = self.head_rule, self.head_rest == 0
         with torch.no_grad():  # any shift gives the same softmax; the largest logit is safe
             top = background.masked_fill(full, -torch.inf)
