@@ -15,7 +15,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from itertools import product
@@ -201,21 +201,19 @@ def run(name: str, seed: int, **options: Any) -> dict[str, Any]:
     }
 
 
-def runs(names: list[str], seeds: list[int], **options: Any) -> list[dict[str, Any]]:
-    """One row for each task and seed, computed side by side."""
+def runs(names: list[str], seeds: list[int], **options: Any) -> Iterator[dict[str, Any]]:
+    """One row for each task and seed, as soon as it and those before it are there."""
     jobs = [(name, seed) for name in names for seed in seeds]
-    bar, rows = lg.learning.ProgressBar(), []
-    with ProcessPoolExecutor(len(os.sched_getaffinity(0)), get_context("spawn")) as pool:
+    pool = ProcessPoolExecutor(len(os.sched_getaffinity(0)), get_context("spawn"))
+    with pool, lg.learning.ProgressBar() as bar:
         for n, future in enumerate([pool.submit(run, *job, **options) for job in jobs]):
-            rows.append(future.result())
+            yield future.result()
             bar("tasks and seeds", n + 1, len(jobs))
-    bar.close()
-    return rows
 
 
 def rows(seeds: int = 10) -> list[dict[str, Any]]:
     """How many seeds are right for each task, and then every seed."""
-    found = runs(list(EVERY), list(range(seeds)))
+    found = list(runs(list(EVERY), list(range(seeds))))
     return summary(found) + found
 
 
@@ -246,7 +244,7 @@ def main() -> None:
     parser.add_argument("--options", type=json.loads, default={}, help="of fit_concepts, as JSON")
     given = parser.parse_args()
     for row in runs(given.tasks, given.seeds, **given.options):
-        print(json.dumps(row))
+        print(json.dumps(row), flush=True)
 
 
 if __name__ == "__main__":

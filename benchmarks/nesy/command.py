@@ -50,11 +50,18 @@ def main() -> int:
     left = []
     try:
         if not given.no_run:
-            left = nesy.run(
-                parts, given.seeds, given.cells, images=given.images, device=given.device,
-                sizes=given.sizes, most_steps=given.steps, progress=ProgressBar(),
-                minutes=given.minutes, held_out=given.held_out, settings=given.settings,
-            )  # fmt: skip
+            with ProgressBar() as bar:
+                left = nesy.run(
+                    parts, given.seeds, given.cells, images=given.images, device=given.device,
+                    sizes=given.sizes, most_steps=given.steps, progress=bar,
+                    minutes=given.minutes, held_out=given.held_out, settings=given.settings,
+                )  # fmt: skip
+    except KeyboardInterrupt:
+        print(
+            f"interrupted; the finished tasks are in {given.cells[0]}, and the same command goes on",
+            file=sys.stderr,
+        )
+        return 130
     except (OSError, subprocess.CalledProcessError) as error:
         print(f"the images of {data.PACKAGE} cannot be had here: {error}", file=sys.stderr)
         return 2
