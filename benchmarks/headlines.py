@@ -217,7 +217,7 @@ def _published_sums(rows: dict[str, list[Row]]) -> Iterator[tuple[Row, float, st
 
 def _sums_row(row: Row, published: float, who: str) -> Headline:
     return (
-        f"MNIST, {row['content']}, right answers",
+        f"MNIST, {row['content']}, right answers, {len(row['each seed'].split())} seeds on {'a GPU' if row['machine'] != 'CPU' else 'a CPU'}",
         f"{row['labels']:.1f}%",
         f"{who} {published:g}%, published",
         "`nesy`",

@@ -233,10 +233,15 @@ def nesy(rows: list[Row]) -> list[Picture]:
         last = growth[-1]["digits"], growth[-1].get("graph_ms") or growth[-1]["ms"]
         scale = last[1] / (last[0] * math.log(last[0]))
         reference = [scale * n * math.log(n) for n in (16, 64, 256, last[0])]
-        axes.plot([16, 64, 256, last[0]], reference, ":", color="#888888", label="N log N")
+        axes.plot(
+            [16, 64, 256, last[0]], reference, ":", color="#888888", label="growth of N log N"
+        )
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
-        axes.set_xlabel("digits N of the sum")
+        sizes = sorted({row["digits"] for row in growth})
+        axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
+        axes.set(xlabel="digits N of the sum", ylabel="milliseconds, megabytes")
+        axes.grid(which="major", axis="y", color="#dddddd", linewidth=0.7)
         axes.legend(frameon=False)
 
     title = "A step through the rules of a sum, forward and backward, batch 16"

@@ -270,7 +270,8 @@ def table(cells: Iterable[Row], part: str = "training") -> list[Row]:
                     "KLay ms": beside.get(name, {}).get("klay_ms"),
                     "ProbLog ms, one example": beside.get(name, {}).get("problog_ms_of_one"),
                     "command": f"python benchmarks/nesy {name} --protocol {protocol}"
-                    + _seeds_option([cell["seed"] for cell in some]),
+                    + _seeds_option([cell["seed"] for cell in some])
+                    + " --device cpu" * (first["machine"] == "CPU"),
                 }
             )
     rest = [cell for cell in cells if cell["part"] in ("call", "growth")]
@@ -278,6 +279,7 @@ def table(cells: Iterable[Row], part: str = "training") -> list[Row]:
 
 
 def _seeds_option(seeds: Sequence[int]) -> str:
+    seeds = sorted(set(seeds))
     return "" if seeds == list(range(5)) else f" --seeds {' '.join(map(str, seeds))}"
 
 
@@ -327,9 +329,10 @@ def write(folder: Path, found: list[Row], about: Row) -> None:
 def about(cells: Iterable[Row], note: str = "") -> Row:
     """Return the command, the machines, the versions, and a note on the run."""
     trained = [cell for cell in cells if cell["part"] == "training"]
+    seeds = _seeds_option([cell["seed"] for cell in trained])
     return {
         "benchmark": "nesy",
-        "command": "python benchmarks/nesy --out benchmarks/results",
+        "command": f"python benchmarks/nesy{seeds} --out benchmarks/results",
         "device": " and ".join(sorted({cell["machine"] for cell in trained})),
         "torch": " and ".join(sorted({cell["torch"] for cell in trained})),
         **({"note": note} if note else {}),

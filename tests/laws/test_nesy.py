@@ -183,3 +183,48 @@ def test_mazes_and_graphs_are_labelled_as_the_closure_says(nesy) -> None:
     for row, solved in zip(free, nesy.tasks.data.maze_solved(free, 6), strict=True):
         closed = lg.closure(program, [n for n, is_free in zip(names, row, strict=True) if is_free])
         assert ("reach(5,5)" in closed.atoms) == solved
+
+
+def test_ctrl_c_says_where_the_finished_tasks_are(nesy, monkeypatch, capsys, tmp_path) -> None:
+    from nesy import command
+
+    def interrupted(*arguments: object, **options: object) -> list[str]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(nesy, "run", interrupted)
+    monkeypatch.setattr("sys.argv", ["nesy", "xor2", "--cells", str(tmp_path / "cells.json")])
+    assert command.main() == 130
+    said = capsys.readouterr()
+    assert str(tmp_path / "cells.json") in said.err
+    assert "the same command goes on" in said.err
+    assert not said.out
+
+
+def test_the_command_of_a_row_names_its_seeds_and_a_cpu(nesy, images: Path, tmp_path: Path) -> None:
+    cells = tmp_path / "cells.json"
+    nesy.run([("xor2", "papers")], [3, 7], [cells], images=images, most_steps=1)
+    found = nesy.read([cells])
+    (row,) = (row for row in nesy.table(found) if row["part"] == "papers")
+    assert row["command"].endswith("nesy xor2 --protocol papers --seeds 3 7 --device cpu")
+    assert nesy.about(found)["command"].startswith("python benchmarks/nesy --seeds 3 7 --out")
+
+
+def test_a_seed_fails_only_where_the_difference_is_not_chance(nesy) -> None:
+    from nesy import page
+
+    def row(task: str, seeds: str) -> dict[str, object]:
+        values = [float(value) for value in seeds.split()]
+        labels = sum(values) / len(values)
+        return {
+            "part": "ours", "task": task, "content": task, "machine": "CPU", "epochs": 1,
+            "each seed": seeds, "labels": labels, "concepts": 50.0, "mappings": "1",
+            "examples": 9, "seconds": 1.0,
+        }  # fmt: skip
+
+    said = page.about([row("a", "2.0 4.0"), row("b", "20.0 60.0 58.0"), row("c", "0.0 0.9")])
+    (failed,) = (text for text in said if text.startswith("**Seeds that fail**"))
+    assert (
+        "b (ours, 1 epochs): 1 of 3, at 20.0. No seed has 1% of the labels right: c (ours, CPU)."
+        in failed
+    )
+    assert "a (ours" not in failed
