@@ -43,7 +43,7 @@ from latentgamma.learning.data import is_frame, is_path
 from latentgamma.learning.fit import fit
 from latentgamma.learning.forms import Form, Learned, Progress, learn_form, make_list, make_score
 from latentgamma.learning.lists import ListSearch
-from latentgamma.learning.literals import Body, Floats, Literal, Literals
+from latentgamma.learning.literals import Floats, Literal
 from latentgamma.learning.result import FitResult
 from latentgamma.program.conditions import Condition, is_missing
 from latentgamma.program.facts import Mask
@@ -143,7 +143,6 @@ class RuleClassifier(Displayed):
             ArgumentError: an option has a value that it cannot have.
         """
         columns = read_columns(X)
-        self.n_features_in_ = len(columns)
         if is_frame(X) or isinstance(X, Mapping):
             self.feature_names_in_ = np.array([column.name for column in columns], object)
         elif hasattr(self, "feature_names_in_"):
@@ -160,7 +159,7 @@ class RuleClassifier(Displayed):
         progress: Progress | None, what: str = "y",
     ) -> RuleClassifier:  # fmt: skip
         self._check_options()
-        n = len(columns[0].values)
+        self.n_features_in_, n = len(columns), len(columns[0].values)
         if y is None:
             raise DataError("requires y to be passed, but the target y is None")
         if progress is not None and not callable(progress):
@@ -737,21 +736,29 @@ class RuleClassifier(Displayed):
         """
         before = self.log_loss(X, y, sample_weight)
         new = RuleClassifier(**self.get_params())
-        columns = list(self._read(X).values())
+        columns = self._read(X)
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self, name):
                 setattr(new, name, getattr(self, name))
         labels, weights = self.labels_of(y, sample_weight)
         new.classes_, new._several = self.classes_, self._several
         new.notes_, new._columns, new.result_ = [], self._columns, None
-        table = literals_of(columns, weights)
+        table = literals_of(list(columns.values()), weights)
         learned = []
         for k, (one, given) in enumerate(zip(self.class_rules_, bodies, strict=True)):
-            numbers = [tuple(sorted({_number(table.literals, literal, columns) for literal in body}))
-                       for body in given]  # fmt: skip
-            learned.append(
-                Learned(_refitted(table.literals, _sides(labels[:, k], weights), one, numbers))
-            )
+            numbers = [
+                tuple(
+                    sorted({table.literals.add(x, holds(x, columns[x.column]), 0.0) for x in body})
+                )
+                for body in given
+            ]
+            sides = _sides(labels[:, k], weights)
+            form = make_list(ListSearch(table.literals, sides, 1), numbers)
+            if not numbers:
+                form = Form("nothing", (), form.base)
+            elif one.form.score is not None:
+                form = make_score(table.literals, sides, numbers)
+            learned.append(Learned(form))
         new._finish(table, [one.head for one in self.class_rules_], labels, weights, learned)
         after = new.log_loss(X, y, sample_weight)
         new.notes_ = [f"log-loss {after:.4f} on these rows, instead of {before:.4f} before"]
@@ -1039,7 +1046,6 @@ def fit_table(
     elif given.values.dtype.kind == "O":
         y = y.astype("U")
     classifier = RuleClassifier(**options)
-    classifier.n_features_in_ = len(features)
     classifier.feature_names_in_ = np.array([column.name for column in features], object)
     return classifier._fit(features, y, label, None, progress, what)
 
@@ -1217,14 +1223,13 @@ def _class_rules(
         if (near := learned.nearest) is not None:
             text = ", ".join(str(literals.names[j]) for j in near.body)
             rows = near.positives + near.negatives
+            lacking = f": {-near.saved:.1f} bits short"
+            if near.saved > 0:
+                lacking = "; it does not predict better on held-out rows"
             nearest = (
                 f"the nearest is '{text}' with {near.positives:,.10g} of {rows:,.10g} rows, where the "
-                f"base rate is {form.base:.2f}: {-near.saved:.1f} bits short"
+                f"base rate is {form.base:.2f}{lacking}"
             )
-            if near.saved > 0:
-                nearest = (
-                    f"{nearest.rpartition(':')[0]}; it does not predict better on held-out rows"
-                )
     named = {column.name: column for column in table.columns}
     used = {j for body in form.bodies for j in body}
     alternatives = tuple(
@@ -1235,22 +1240,6 @@ def _class_rules(
         head, form, bodies, threshold, statistics(form, bodies, named, weights),
         float(weights.sum()), learned.validated, nearest, alternatives,
     )  # fmt: skip
-
-
-def _number(literals: Literals, literal: Any, columns: Sequence[Column]) -> int:
-    """Return the number of a literal in a table, adding it if it is not there."""
-    if literal in literals.names:
-        return literals.names.index(literal)
-    column = next(column for column in columns if column.name == literal.column)
-    return literals.add(literal, holds(literal, column), 0.0)
-
-
-def _refitted(literals: Literals, weights: Floats, old: ClassRules, bodies: Sequence[Body]) -> Form:
-    if not bodies:
-        return Form("nothing", (), float(weights[:, 0].sum() / weights.sum()))
-    if old.form.score is not None:
-        return make_score(literals, weights, bodies)
-    return make_list(ListSearch(literals, weights, 1), bodies)
 
 
 def _numbered(

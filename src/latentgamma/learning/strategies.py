@@ -78,17 +78,14 @@ class HeadLearner:
     def _search(self, tasks: list[HeadTask], least: float) -> list[HeadRules]:
         found: list[HeadRules] = []
         rules = explained = 0
-        names = [f"{self.calls}/{task.head}" for task in tasks]
-        works = {
-            name: partial(_search_head, task, self.noise, least)
-            for name, task in zip(names, tasks, strict=True)
-        }
+        works = {f"{self.calls}/{task.head}": partial(_search_head, task, self.noise, least)
+                 for task in tasks}  # fmt: skip
         if self.options.executor is not None:
             open_works = {name: work for name, work in works.items()
                           if not (self.journal and self.journal.has(name))}  # fmt: skip
             works |= _submit(self.options.executor, open_works)
-        for i, (name, task) in enumerate(zip(names, tasks, strict=True)):
-            found.append(_from_json(self._compute(name, works[name])))
+        for i, (task, (name, work)) in enumerate(zip(tasks, works.items(), strict=True)):
+            found.append(_from_json(self._compute(name, work)))
             bodies = found[-1].bodies
             stage = f"head {i + 1} of {len(tasks)}"
             if self.derived is None:
@@ -297,24 +294,22 @@ def _from_transitions(data: TrainingData, learner: HeadLearner) -> Learned:
 
 def _from_closures(data: TrainingData, learner: HeadLearner) -> Learned:
     training, report = data.training, learner.history.add_rules
-    known = training.labels >= 0
+    # With noise every copy of an example may have other wrong entries, so each counts.
+    copies = training.counts if learner.noise else np.ones_like(training.counts)
+    rows = np.repeat(np.arange(training.N), copies)
+    facts, labels = training.states[rows], training.labels[rows]
+    examples = ClosureExamples(
+        facts,
+        labels == 1 if learner.noise else facts | (labels == 1),
+        labels >= 0,
+        data.allowed,
+        data.max_body,
+        data.known,
+        None if training.probability is None else training.probability[rows],
+    )
     if learner.noise:
-        # Every copy of an example may have other wrong entries, so each counts.
-        rows = np.repeat(np.arange(training.N), training.counts)
-        examples = ClosureExamples(
-            training.states[rows],
-            training.labels[rows] == 1,
-            known[rows],
-            data.allowed,
-            data.max_body,
-            data.known,
-            None if training.probability is None else training.probability[rows],
-        )
         rules = rules_from_noisy_closures(examples, learner, learner.noise, report)
         return Learned(rules, learner.method, _reason(learner, 0))
-    closed = training.states | (training.labels == 1)
-    limits = data.allowed, data.max_body, data.known
-    examples = ClosureExamples(training.states, closed, known, *limits)
     rules = rules_from_closures(examples, learner, report)
     alternatives, unproved = closure_alternatives(rules, examples)
     return Learned(rules, learner.method, _reason(learner, unproved), alternatives)
