@@ -66,6 +66,7 @@ def new_parser() -> argparse.ArgumentParser:
         described = f"{summary[0].upper()}{summary[1:]}."
         sub = subparsers.add_parser(name, help=summary, description=described)
         sub.set_defaults(run=run, command=name, default_of=sub.get_default)
+        sub.add_argument("--json", action="store_true", help="print the result as JSON")
         return sub
 
     for add_arguments in (
@@ -75,7 +76,7 @@ def new_parser() -> argparse.ArgumentParser:
         _report_arguments,
     ):  # fmt: skip
         add_arguments(command)
-    _add_json(command("compile", "compile all code ahead of time", compile_all))
+    command("compile", "compile all code ahead of time", compile_all)
     return parser
 
 
@@ -114,10 +115,6 @@ def _noise(text: str) -> float | Literal["auto"]:
 # ---- Shared arguments
 
 
-def _add_json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
-
-
 def _add_rules(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("rules", metavar="RULES", help="a file of rules, or - for standard input")
     parser.add_argument(
@@ -133,7 +130,6 @@ def _add_rules(parser: argparse.ArgumentParser) -> None:
         help="a table of facts, for example edge=edges.csv, or edge(from,to)=edges.csv if the first "
              "row names the columns; .csv, .tsv or .parquet",
     )  # fmt: skip
-    _add_json(parser)
 
 
 def _add_facts(parser: argparse.ArgumentParser) -> None:
@@ -318,7 +314,6 @@ def _check_arguments(command: _NewCommand) -> None:
     add("--format", metavar="NAME",
         help="text, dimacs, edges, obo, arff, rules (of CCN) or pishield; by default the "
              "name of the file decides")  # fmt: skip
-    _add_json(parser)
 
 
 def _learn_arguments(command: _NewCommand) -> None:
@@ -409,7 +404,6 @@ def _learn_arguments(command: _NewCommand) -> None:
         help="where finished work is saved until the command succeeds; the same command resumes "
              "from it; by default the name of the output, or of the data, and .learning")  # fmt: skip
     add("--fresh", action="store_true", help="delete the checkpoint and start again")
-    _add_json(parser)
 
 
 def _validate_arguments(command: _NewCommand) -> None:
@@ -425,7 +419,6 @@ def _validate_arguments(command: _NewCommand) -> None:
         help="noisy models per graph and level of noise; by default 3, as in the paper")  # fmt: skip
     add("--device", default="cpu", help="the device to run on; by default cpu")
     add("--out", metavar="DIR", help="a folder for results.json, timing.json and report.html")
-    _add_json(parser)
 
 
 def _report_arguments(command: _NewCommand) -> None:
@@ -434,4 +427,3 @@ def _report_arguments(command: _NewCommand) -> None:
     parser.add_argument(
         "--out", metavar="FILE", help="the page to write; by default report.html beside RESULTS"
     )
-    _add_json(parser)
