@@ -41,6 +41,7 @@ class Column:
         masks: for each region the bits of the conditions that hold there.
         first: the first region that has values: no text lies below the empty one.
         missing: the bits of the conditions that hold if there is no value.
+        bits: the bits of all conditions.
     """
 
     def __init__(self, name: str, conditions: Sequence[tuple[int, Condition]]) -> None:
@@ -56,26 +57,23 @@ class Column:
             elif condition.value is not None:
                 constants.add(condition.value)
         self.points: list[Any] = sorted(constants)
-        self.masks = [0] * (2 * len(self.points) + 1)
+        place = {point: 2 * p + 1 for p, point in enumerate(self.points)}
+        regions = range(2 * len(self.points) + 1)
+        self.masks = [0] * len(regions)
         self.first = int(self.points[:1] == [""])
-        self.missing = 0
+        self.missing = self.bits = 0
         for bit, condition in conditions:
+            self.bits |= 1 << bit
             if condition.op == "is missing":
                 self.missing |= 1 << bit
-            for region in range(len(self.masks)):
-                if self._holds(condition, region):
-                    self.masks[region] |= 1 << bit
-        self.bits = self.missing
-        for mask in self.masks:
-            self.bits |= mask
-
-    def _holds(self, condition: Condition, region: int) -> bool:
-        if condition.op == "is missing":
-            return False
-        if isinstance(condition.value, tuple):
-            return any(region == 2 * self.points.index(v) + 1 for v in condition.value)
-        place = 2 * self.points.index(condition.value) + 1
-        return bool(COMPARE[condition.op](region, place))
+                continue
+            if isinstance(condition.value, tuple):
+                true = [place[value] for value in condition.value]
+            else:
+                compare, at = COMPARE[condition.op], place[condition.value]
+                true = [region for region in regions if compare(region, at)]
+            for region in true:
+                self.masks[region] |= 1 << bit
 
     def reader(self) -> Callable[[Any], int]:
         """Return the function from a value to the bits of the conditions that it meets.
