@@ -523,6 +523,13 @@ def test_a_name_that_may_be_misspelt_gives_a_warning() -> None:
         lg.Decider("approve :- income >= 30000, not minr. minor :- age < 18.", "approve")
 
 
+def test_names_with_numbers_give_few_warnings() -> None:
+    program = lg.parse("".join(f"decided{i} :- decide{i}.\n" for i in range(40)))
+    with pytest.warns(UserWarning, match="misspelt") as caught:
+        lg.Decider(program, "decided0")
+    assert len(caught) == 5
+
+
 def test_conditions_in_rules_with_variables_are_refused() -> None:
     pytest.importorskip("clingo")
     with pytest.raises(lg.errors.ProgramError, match="only rules without variables compare"):

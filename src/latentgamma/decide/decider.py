@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from itertools import combinations, product
+from itertools import combinations, islice, product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,6 +56,8 @@ _MOST_COMBINED = 200
 _MOST_KEPT = 10_000
 # Rules times atoms: each rule has a few numbers with a bit for each atom.
 _MOST_BITS = 10**9
+# Pairs of names that are compared to find a misspelt one, and those that are warned of.
+_MOST_COMPARED, _MOST_WARNINGS = 100_000, 5
 # Facts with probabilities, over all of whose worlds the questions are summed.
 _MOST_UNCERTAIN = 20
 
@@ -606,18 +608,18 @@ class Decider:
         )
 
     def _warn_of_misspelt_names(self) -> None:
-        """Warn of a fact whose name is almost that of an atom which rules derive and none uses."""
+        """Warn of facts, a few, whose names are almost those of atoms that rules derive and none uses."""
         program = self.program
         given = {*program.underivable, *self.questions}
         unused = [name for name in program.leaves if name not in given]
-        for fact in self.facts if unused else ():
-            near = difflib.get_close_matches(fact, unused, n=1, cutoff=0.8)
-            if near:
-                warnings.warn(
-                    f"no rule derives {fact!r}, and no rule uses {near[0]!r}: if one of them is "
-                    "misspelt, the answers are wrong",
-                    stacklevel=3,
-                )
+        facts = self.facts if len(self.facts) * len(unused) <= _MOST_COMPARED else ()
+        near = ((x, y) for x in facts for y in difflib.get_close_matches(x, unused, 1, cutoff=0.8))
+        for fact, atom in islice(near, _MOST_WARNINGS):
+            warnings.warn(
+                f"no rule derives {fact!r}, and no rule uses {atom!r}: if one of them is "
+                "misspelt, the answers are wrong",
+                stacklevel=3,
+            )
 
     def _requirement(self, rule: int) -> str:
         """Return a rule without a head as text, its literals in the order of the program."""
