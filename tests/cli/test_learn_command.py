@@ -169,7 +169,7 @@ def test_a_network_that_is_not_proved_is_code_1(learn, seen, monkeypatch):
     [
         (["nowhere.csv"], "no such file"),
         (["chain.csv", "nowhere.csv"], "no such file"),
-        (["."], "is none"),
+        (["."], "it is a folder"),
         (["chain.csv", "-o", "rules.txt"], "is not known: its name must end in"),
         (["chain.csv", "-o", "no/rules.lp"], "no such folder"),
         (["chain.csv", "--model", "."], "this is a folder"),

@@ -419,8 +419,8 @@ def test_two_results_agree_or_say_where_they_differ() -> None:
 def _clauses_of(result, text: str):
     """The program of one rule with the other background predicate."""
     clause = result.clauses.clauses[0]
-    names = result.clauses.names
-    number = next(n for n, name in enumerate(names) if f"{name}(X,Y)." in text)
+    forms = result.clauses.forms
+    number = next(n for n, form in enumerate(forms) if text.endswith(f" {form.format('X', 'Y')}."))
     return replace(result.clauses, clauses=(clause._replace(body=((number, (0, 1)),)),))
 
 

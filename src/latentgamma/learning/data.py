@@ -241,13 +241,14 @@ def read_table(
 def _suffix(path: Path) -> str:
     """Return how the name of a table, which must be there, ends: in lower case, without .gz."""
     kind = Path(path.name.lower().removesuffix(".gz")).suffix
+    if path.is_dir():
+        raise DataError(f"cannot read {str(path)!r}: it is a folder")
     if kind not in (*_TEXT_SUFFIXES, ".parquet"):
         raise DataError(
             f"a table is a .csv, .tsv or .parquet file; the name {str(path)!r} ends in none of them"
         )
     if not path.is_file():
-        what = "it is a folder" if path.is_dir() else "there is no such file"
-        raise DataError(f"cannot read {str(path)!r}: {what}")
+        raise DataError(f"cannot read {str(path)!r}: there is no such file")
     return kind
 
 
