@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -36,7 +35,7 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
             raise PermissionError(
                 errno.EACCES, "Permission denied"
             )  # a rename would replace it all the same
-        temporary = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.tmp")
+        temporary = target.with_name(f".{target.name[:100]}.{os.urandom(4).hex()}.tmp")
         try:
             with open(temporary, "xb") as file:
                 new = os.fstat(file.fileno()).st_mode  # the umask decides it

@@ -5,13 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from typing import Literal, NoReturn, TypeAlias, get_args
+from typing import Literal, NoReturn, TypeAlias
 
 from latentgamma._version import __version__
-from latentgamma.cli import commands, decide, learn
+from latentgamma.cli import commands
 from latentgamma.cli.commands import UsageError
-from latentgamma.cli.compile import compile_all
-from latentgamma.learning.options import Kind
 from latentgamma.program.files import SUFFIXES
 
 # ---- The arguments of every command
@@ -76,8 +74,35 @@ def new_parser() -> argparse.ArgumentParser:
         _report_arguments,
     ):  # fmt: skip
         add_arguments(command)
-    command("compile", "compile all code ahead of time", compile_all)
+    command("compile", "compile all code ahead of time", _compile)
     return parser
+
+
+# ---- Commands whose modules take long to import
+
+
+def _decide(args: argparse.Namespace) -> int:
+    from latentgamma.cli.decide import decide
+
+    return decide(args)
+
+
+def _serve(args: argparse.Namespace) -> int:
+    from latentgamma.cli.decide import serve
+
+    return serve(args)
+
+
+def _learn(args: argparse.Namespace) -> int:
+    from latentgamma.cli.learn import learn
+
+    return learn(args)
+
+
+def _compile(args: argparse.Namespace) -> int:
+    from latentgamma.cli.compile import compile_all
+
+    return compile_all(args)
 
 
 # ---- Values
@@ -227,7 +252,7 @@ def _run_arguments(command: _NewCommand) -> None:
 
 
 def _decide_arguments(command: _NewCommand) -> None:
-    parser = command("decide", "decide the requests of a table, with reasons", decide.decide)
+    parser = command("decide", "decide the requests of a table, with reasons", _decide)
     add = parser.add_argument
     _add_decider(parser)
     add("requests", metavar="REQUESTS", help="a table of requests: .csv, .jsonl or .parquet")
@@ -240,7 +265,7 @@ def _decide_arguments(command: _NewCommand) -> None:
 
 
 def _serve_arguments(command: _NewCommand) -> None:
-    parser = command("serve", "decide requests over HTTP", decide.serve)
+    parser = command("serve", "decide requests over HTTP", _serve)
     _add_decider(parser)
     add = parser.add_argument
     add("--host", default="127.0.0.1", help="the address to listen on; by default 127.0.0.1")
@@ -317,7 +342,7 @@ def _check_arguments(command: _NewCommand) -> None:
 
 
 def _learn_arguments(command: _NewCommand) -> None:
-    parser = command("learn", "learn rules from examples", learn.learn)
+    parser = command("learn", "learn rules from examples", _learn)
     add = parser.add_argument
     add("data", metavar="DATA", help=(
         "examples: a .csv, .tsv or .parquet table with two columns per atom, a before and a' after; "
@@ -362,7 +387,7 @@ def _learn_arguments(command: _NewCommand) -> None:
              "first of , ; tab | that the first line has")  # fmt: skip
     add("--ignore", metavar="A,B", action="append", default=[],
         help="columns to leave out; A stands for A' as well")  # fmt: skip
-    add("--kind", choices=get_args(Kind), default="transitions",
+    add("--kind", choices=("transitions", "closures", "trajectories", "models"), default="transitions",
         help="what the examples are: one step, the whole closure, states one after another (with "
              "a column 'trajectory'), or closed sets alone; by default transitions"
     )  # fmt: skip

@@ -19,7 +19,6 @@ from latentgamma._arguments import usable_device
 from latentgamma._atomic_write import write_text
 from latentgamma._progress import ProgressBar
 from latentgamma._text import quantity
-from latentgamma.certificate.constants import Gate, certified_strata, certify_closed_form
 from latentgamma.cli.console import (
     Screen,
     new_console,
@@ -44,6 +43,7 @@ from latentgamma.program.rule_text import atom_name, decode_text, facts_in_file,
 
 if TYPE_CHECKING:
     from latentgamma import Constants, LatentGamma, Program
+    from latentgamma.certificate.constants import Gate
     from latentgamma.datalog.tables import Table
     from latentgamma.operator import Trajectory
     from latentgamma.paper.results import Timing, Validation
@@ -161,12 +161,13 @@ def _predicate_tables(args: argparse.Namespace) -> Mapping[str, Table]:
 @contextmanager
 def grounding_warnings() -> Iterator[None]:
     """Print what grounding warns about to the standard error."""
-    from latentgamma.datalog import GroundingWarning
-    from latentgamma.datalog.grounding import TABLE_HINT
-
     with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", GroundingWarning)
+        warnings.simplefilter("always", UserWarning)
         yield
+    if not caught:
+        return
+    from latentgamma.datalog.grounding import TABLE_HINT, GroundingWarning
+
     for warning in caught:
         if issubclass(warning.category, GroundingWarning):
             text = str(warning.message).replace(TABLE_HINT, "--facts-table P=FILE")
@@ -203,6 +204,8 @@ def _sizes(program: Program) -> dict[str, int]:
 
 def shown_atoms(args: argparse.Namespace, program: Program) -> set[str] | None:
     """Return the atoms that --show or the '#show' of the rules selects; None for all."""
+    if not args.show and program.origin is None:
+        return None
     from latentgamma.datalog.grounding import atoms_of
     from latentgamma.datalog.origin import Grounding
     from latentgamma.datalog.source import signatures
@@ -402,6 +405,8 @@ def certify(args: argparse.Namespace) -> int:
         with working("certifying"):
             certificate = lg.certify(model, program, depth=args.depth)
     else:
+        from latentgamma.certificate.constants import certified_strata, certify_closed_form
+
         dtype: str = args.dtype or "float32"
         gate: Gate = args.gate or "sigmoid"
         try:
