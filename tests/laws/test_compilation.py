@@ -46,6 +46,24 @@ assert "numba" in sys.modules
 """)
 
 
+@pytest.mark.slow
+def test_cycles_that_numpy_repeats_are_compiled() -> None:
+    """A program of 252 literals is small, but numpy goes through its rules many times a call."""
+    run("""
+import sys
+import numpy as np
+import latentgamma as lg
+ring = [(f"a{(i + step) % 42}", [f"a{i}", f"b{i}"]) for i in range(42) for step in (1, 41)]
+program = lg.Program.from_rules(ring)
+planes = lg.logic.random_planes([0.7] * program.M, 640)
+first = lg.closures(program, planes, packed=True)
+assert "numba" not in sys.modules
+for _ in range(300):
+    assert np.array_equal(lg.closures(program, planes, packed=True), first)
+assert "numba" in sys.modules
+""")
+
+
 #: Prints the bits of answers, each asked for twice.
 BITS = """
 import numpy as np

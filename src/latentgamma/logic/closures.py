@@ -24,6 +24,7 @@ from latentgamma.logic.planes import (
 from latentgamma.program.compilation import (
     Cells,
     compile_loop,
+    count_work,
     processors,
     run_in_threads,
     worth_compiling,
@@ -60,15 +61,16 @@ def _blocks(program: Program) -> list[_Block]:
     return blocks
 
 
-def close_with_numpy(program: Program, planes: Planes) -> None:
-    """Close the fact sets in bit planes in place."""
+def close_with_numpy(program: Program, planes: Planes) -> int:
+    """Close the fact sets in bit planes in place; return how often rules of cycles were repeated."""
     rows = list(planes)
     buffer = np.empty(planes.shape[1], np.uint64)
     every = np.full(planes.shape[1], ~np.uint64(0))
     bitwise_or = np.bitwise_or
+    repeated = 0
     for block in program.cached(_blocks):
         if block.cyclic:
-            _close_cycle(block, rows, buffer)
+            repeated += _close_cycle(block, rows, buffer) - len(block.rules)
             continue
         for body, heads in block.rules:
             if len(body) == 1:  # without a call: most of the time is Python's
@@ -78,14 +80,20 @@ def close_with_numpy(program: Program, planes: Planes) -> None:
             for h in heads:
                 row = rows[h]
                 bitwise_or(row, true, row)
+    return repeated
 
 
-def _close_cycle(block: _Block, rows: list[Planes], buffer: Planes) -> None:
-    """Close one cyclic block: a rule is repeated when an atom of its body has changed."""
+def _close_cycle(block: _Block, rows: list[Planes], buffer: Planes) -> int:
+    """Close one cyclic block; return how many times a rule was applied.
+
+    A rule is repeated when an atom of its body has changed.
+    """
     queue = deque(range(len(block.rules)))
     queued = set(queue)
+    applied = 0
     while queue:
         n = queue.popleft()
+        applied += 1
         queued.discard(n)
         body, heads = block.rules[n]
         true = _all_true(rows, body, buffer)
@@ -95,6 +103,7 @@ def _close_cycle(block: _Block, rows: list[Planes], buffer: Planes) -> None:
                 fresh = [user for user in block.users.get(h, ()) if user not in queued]
                 queued.update(fresh)
                 queue.extend(fresh)
+    return applied
 
 
 def _all_true(rows: list[Planes], body: list[int], buffer: Planes) -> Planes:
@@ -117,6 +126,8 @@ _WIDEST_TILE, _NARROWEST_TILE = 120, 40
 _TILE_BYTES = 1 << 19
 # Words per row where numpy computes: enough that its calls cost little beside their work.
 _NUMPY_WORDS = 1024
+# Literals below which numpy is as quick as a call of compiled code.
+_LEAST_WITH_NUMPY = 30
 # Bytes of fact sets for which starting one more thread pays.
 _BYTES_PER_THREAD = 1 << 22
 
@@ -219,11 +230,12 @@ def close_planes(program: Program, planes: Planes, threads: int, out: Planes | N
     W = planes.shape[1]
     if not W:
         return out
-    if not worth_compiling(program.size * (1 + W // _NUMPY_WORDS)):
+    if not worth_compiling(program.size * (1 + W // _NUMPY_WORDS), _LEAST_WITH_NUMPY):
         if out is not planes:
             out[:] = planes
         for start in range(0, W, _NUMPY_WORDS):
-            close_with_numpy(program, out[:, start : start + _NUMPY_WORDS])
+            repeated = close_with_numpy(program, out[:, start : start + _NUMPY_WORDS])
+            count_work(repeated * program.size // max(program.R, 1))
         return out
     schedule = program.cached(_schedule)
     target = out

@@ -35,19 +35,24 @@ _visited = 0
 forced: bool | None = None
 
 
-def worth_compiling(work: int) -> bool:
+def worth_compiling(work: int, least: int = _LEAST) -> bool:
     """Return whether a call that visits this many literals should run compiled code.
 
     That depends on the work asked for in this process so far, so it is only asked where both give
-    the same bits.
+    the same bits. A call that visits up to `least` literals is not worth it.
     """
-    global _visited  # noqa: PLW0603
     if forced is not None:
         return forced
-    if work <= _LEAST:
+    if work <= least:
         return False
-    _visited += work
+    count_work(work)
     return work > _MOST_IN_PYTHON or _visited > _MOST_IN_ALL or "numba" in sys.modules
+
+
+def count_work(work: int) -> None:
+    """Add literals that were visited without compiled code to the work of this process."""
+    global _visited  # noqa: PLW0603
+    _visited += work
 
 
 #: Called with the name of a function before numba compiles it; not if it was kept on disk.
