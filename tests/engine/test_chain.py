@@ -101,8 +101,8 @@ def compare(
 CHAINS: list[tuple[str, int, int, Step, bool, str]] = [
     ("sum", 9, 4, lambda i, s, v: s + v, True, "sums by FFT"),
     ("weighted sum", 7, 3, lambda i, s, v: s + max(i, 1) * v, True, "sums by FFT"),
-    # Two layers do not say here how far apart the first states are: it stays a pass.
-    ("weights from 1 on", 7, 3, lambda i, s, v: s + (i + 1) * v, True, "one sum-product pass"),
+    # Two layers do not say here how far apart the first states are, but their names do.
+    ("weights from 1 on", 7, 3, lambda i, s, v: s + (i + 1) * v, True, "sums by FFT"),
     ("falling sum", 6, 3, lambda i, s, v: s - v + 40, True, "sums by FFT"),
     ("parity", 7, 2, lambda i, s, v: (s + v) % 2, False, "matrices of up to 2 states"),
     ("sum modulo 5", 6, 7, lambda i, s, v: (s + v) % 5, False, "matrices of up to 5 states"),
@@ -268,6 +268,47 @@ def test_the_start_may_be_a_fact_and_other_rules_are_left_alone() -> None:
     assert tree.plan().idle == ()
     p = {"threes": torch.full((1, 5, 3), 1 / 3), "two": torch.full((1, 2), 1 / 2)}
     assert tree(p).item() == pytest.approx((30 + 15) / 486)
+
+
+@pytest.mark.parametrize(
+    "worths",
+    [
+        [(5, 1, 10, 25)] * 4,  # coins
+        [tuple(range(0, 50, 10)), tuple(range(5))] * 2,  # numbers of two digits
+        [(3, -4), (7, 0), (-2, 3), (0, 0)],
+    ],
+)
+def test_sums_whose_numbers_only_their_names_tell(worths: list[tuple[int, ...]]) -> None:
+    """The first sums are all different, so the rules alone leave open what is added."""
+    n = len(worths)
+    program, last = automaton(n, len(worths[0]), lambda i, s, v: s + worths[i][v] + 50, label=True)
+    inputs = {
+        "digits": lg.Categorical(
+            [[f"digit({i},{v})" for v in range(len(worths[0]))] for i in range(n)]
+        ),
+        "label": lg.Categorical([f"label({s})" for s in last]),
+    }
+    tree, passed = (
+        lg.Layer(program, inputs, "right", semantics="probability", from_logits=True, inference=how)
+        for how in (lg.Inference(), lg.Inference(method="pass"))
+    )
+    assert "FFT" in str(tree.plan())
+    assert "FFT" not in str(passed.plan())
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(len(last), n, len(worths[0]), generator=generator, dtype=torch.float64)
+    given = {"digits": x.requires_grad_(), "label": 1e3 * torch.eye(len(last)).double()}
+    odds = [made(given, logits=True) for made in (tree, passed)]
+    torch.testing.assert_close(*odds)
+    torch.testing.assert_close(*(torch.autograd.grad(part.sum(), x)[0] for part in odds))
+
+
+def test_numbers_in_names_are_not_believed() -> None:
+    program, last = automaton(3, 2, lambda i, s, v: 10 * s + v, label=False)  # 0, 1, 10, 11, …
+    inputs = lg.Categorical([[f"digit({i},{v})" for v in range(2)] for i in range(3)])
+    output = f"state(3,{last[3]})"
+    tree = lg.Layer(program, inputs, output, semantics="probability")
+    assert "FFT" not in str(tree.plan())
+    torch.testing.assert_close(tree(torch.full((1, 3, 2), 0.5)), torch.tensor([0.125]))
 
 
 @pytest.mark.parametrize(

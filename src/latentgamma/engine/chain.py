@@ -15,6 +15,7 @@ then, and log P(s) = Σ log Z - θ s + log P_θ(s) keeps its digits (Esscher's e
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -46,6 +47,7 @@ _FOLD = 8
 _LOG_ZERO = -1e30
 # In place of zeros; its products with gradients from 1e-15 on do not underflow.
 _NEARLY_ZERO = 1e-290
+_LAST_NUMBER = re.compile(r"-?\d{1,9}(?=\D*$)")
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -334,7 +336,7 @@ def find_chain(
     layers = _layers(program, variables, outputs, true)
     if layers is None:
         return None
-    found, last = layers
+    found, last, atoms = layers
     rules = sum(layer.entries.shape[1] for layer in found)
     facts = len(variables.facts)
     starts = np.cumsum([facts, *(len(group) for group in variables.groups)]).tolist()
@@ -346,7 +348,9 @@ def find_chain(
     )
     for readout in (None, found[-1]) if len(found) > 2 else (None,):
         body = found if readout is None else found[:-1]
-        shifts = _shifts(body) if len(last) <= MOST_SUMS else None
+        shifts = None
+        if len(last) <= MOST_SUMS and all(layer.complete for layer in body):
+            shifts = _shifts(body) or _named_shifts(body, atoms, program)
         if shifts is not None:
             bare = tuple(replace(layer, entries=np.zeros((3, 0), np.int32)) for layer in body)
             return Chain(bare, columns, last, rules, *shifts, readout)
@@ -357,8 +361,8 @@ def find_chain(
 
 def _layers(
     program: Program, variables: Variables, outputs: Sequence[int], true: Sequence[int]
-) -> tuple[list[ChainLayer], Integers] | None:
-    """Return the layers of a chain and the states of the last one that are the outputs."""
+) -> tuple[list[ChainLayer], Integers, list[Integers]] | None:
+    """Return the layers of a chain, the states that are the outputs, and the atoms of each layer."""
     M, R = program.M, program.R
     literals = program.body_literals
     sizes = np.diff(program.body_indptr)
@@ -414,8 +418,8 @@ def _layers(
     for some in (fine & ~owned[head], relevant):  # with all states of each layer, if possible
         found = _collect(order, variables, state[some], variable[some], value[some], head[some])
         if found is not None:
-            layers, local = found
-            return layers, local[list(outputs)]
+            layers, local, atoms = found
+            return layers, local[list(outputs)], atoms
     return None
 
 
@@ -426,8 +430,10 @@ def _collect(
     variable: npt.NDArray[np.int32],
     value: npt.NDArray[np.int32],
     head: npt.NDArray[np.int32],
-) -> tuple[list[ChainLayer], Integers] | None:
+) -> tuple[list[ChainLayer], Integers, list[Integers]] | None:
     """Return the layers of rules that read the variables in this order, and the place of each atom.
+
+    The third part has the atoms of the states of each layer.
 
     None where a state and a value lead to two states.
     """
@@ -438,6 +444,7 @@ def _collect(
     ptr = np.searchsorted(layer_of[by_layer], np.arange(len(order) + 1))
     local = np.full(int(max(head.max(), state.max())) + 2, -1, np.int64)
     found: list[ChainLayer] = []
+    atoms: list[Integers] = []
     states = 1
     for n, v in enumerate(order):
         rules = by_layer[ptr[n] : ptr[n + 1]]
@@ -454,8 +461,9 @@ def _collect(
             return None
         entries = np.stack((*np.divmod(key, values), next_state)).astype(np.int32)
         found.append(ChainLayer(v, states, values, len(reached), entries))
+        atoms.append(reached.astype(np.int64))
         states = len(reached)
-    return found, local
+    return found, local, atoms
 
 
 def _shifts(layers: Sequence[ChainLayer]) -> tuple[tuple[Integers, ...], Integers] | None:
@@ -465,7 +473,7 @@ def _shifts(layers: Sequence[ChainLayer]) -> tuple[tuple[Integers, ...], Integer
     has to be a shift.
     """
     first = next((n for n, layer in enumerate(layers) if layer.states > 1), None)
-    if first is None or first + 1 >= len(layers) or not all(layer.complete for layer in layers):
+    if first is None or first + 1 >= len(layers):
         return None
     for unit in range(1, layers[first].states):
         number = np.full(layers[first].states, np.nan)
@@ -480,10 +488,46 @@ def _shifts(layers: Sequence[ChainLayer]) -> tuple[tuple[Integers, ...], Integer
                 offsets.append(before[layers[first].entries[2]])
             offsets.append(offset)
         else:
-            least = [offset.min() for offset in offsets]
-            moved = [offset - low for offset, low in zip(offsets, least, strict=True)]
-            return tuple(x.astype(np.int64) for x in moved), (number - sum(least)).astype(np.int64)
+            return _from_zero(offsets, number)
     return None
+
+
+def _from_zero(offsets: Sequence[Floats], number: Floats) -> tuple[tuple[Integers, ...], Integers]:
+    """Return what each value adds, from 0 on, and the last states in the same numbers."""
+    least = [offset.min() for offset in offsets]
+    moved = [offset - low for offset, low in zip(offsets, least, strict=True)]
+    return tuple(x.astype(np.int64) for x in moved), (number - sum(least)).astype(np.int64)
+
+
+def _named_shifts(
+    layers: Sequence[ChainLayer], atoms: Sequence[Integers], program: Program
+) -> tuple[tuple[Integers, ...], Integers] | None:
+    """Return the same with the last number in the name of each state as its number.
+
+    Where the sums of the first layers are all different, as of coins or of the digits of long
+    numbers, nothing else says what their numbers are. Every map has to be a shift.
+    """
+    number, offsets = np.zeros(1), []
+    for layer, states in zip(layers, atoms, strict=False):
+        names = [_LAST_NUMBER.search(program.atoms[atom]) for atom in states.tolist()]
+        if not all(names):
+            return None
+        after = np.array([float(name[0]) for name in names if name])
+        state, value, target = layer.entries
+        offset = np.empty(layer.values)
+        offset[value] = after[target] - number[state]
+        if not np.array_equal(number[state] + offset[value], after[target]):
+            return None
+        if len(np.unique(after)) < layer.states:
+            return None
+        offsets.append(offset)
+        number = after
+    moved, labels = _from_zero(offsets, number)
+    unit = max(int(np.gcd.reduce(np.concatenate(moved))), 1)
+    moved, labels = tuple(part // unit for part in moved), labels // unit
+    # An FFT has a place for every sum, also for those that no state has.
+    rules = sum(layer.entries.shape[1] for layer in layers)
+    return (moved, labels) if sum(int(part.max()) for part in moved) <= rules else None
 
 
 def _shift(layer: ChainLayer, number: Floats) -> tuple[Floats, Floats, Floats] | None:
