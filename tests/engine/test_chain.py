@@ -270,6 +270,27 @@ def test_the_start_may_be_a_fact_and_other_rules_are_left_alone() -> None:
     assert tree(p).item() == pytest.approx((30 + 15) / 486)
 
 
+@pytest.mark.parametrize("score", [30.0, 1e4, math.inf])
+def test_a_soft_label_of_a_sum_that_is_certain(score: float) -> None:
+    """The likeliest label is not the sum: from there the sum would be tilted out of sight."""
+    tree, passed = (
+        layer(6, 3, lambda i, s, v: s + v, label=True, inference=how)
+        for how in (lg.Inference(), lg.Inference(method="pass"))
+    )
+    assert "FFT" in str(tree.plan())
+    generator = torch.Generator().manual_seed(0)
+    shown = torch.randint(3, (8, 6), generator=generator)
+    given = {
+        "digits": torch.where(torch.eye(3)[shown] == 1, 0.0, -score).double(),
+        "label": 10 * torch.randn(8, 13, generator=generator).double().requires_grad_(),
+    }
+    odds = [made(given, logits=True) for made in (tree, passed)]
+    torch.testing.assert_close(*odds)
+    torch.testing.assert_close(
+        *(torch.autograd.grad(part.sum(), given["label"])[0] for part in odds)
+    )
+
+
 @pytest.mark.parametrize(
     "worths",
     [

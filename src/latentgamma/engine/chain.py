@@ -39,6 +39,7 @@ MOST_STATES = 32
 MOST_SUMS = 4
 # A tilted probability below this may be rounding.
 _LEAST_TILTED = 1e-9
+_MOST_EXPONENT = 600.0
 # Newton steps for θ, each inside an interval that becomes smaller. Near the likeliest sum 1 or 2 are
 # enough; 16 came within two standard deviations of any sum for scores of up to ±600.
 _MOST_STEPS, _STEPS_ON_DEVICE = 40, 16
@@ -216,20 +217,26 @@ class Chain:
                 pmf = flat.index_add(1, place.flatten(), pmf.flatten(1))
             pmf = _product(pmf.view(len(logs), len(shift), width))  # (B, degree + 1)
             # exp(-θ (s - target)) is one at the target and large where nothing can be read.
-            back = (-theta[:, None] * (label - target[:, None])).clamp(max=600.0).exp() * weight
+            exponent = -theta[:, None] * (label - target[:, None])
+            back = exponent.clamp(max=_MOST_EXPONENT).exp() * weight
             reached = pmf.index_select(1, label.long())
             total = (reached * back).sum(1)
             noise = _LEAST_TILTED * back.detach().sum(1)
-            doubtful.append(~(total.detach() > noise))
+            scale = log_z.sum((1, 2)) - theta * target
+            # What the clamp leaves out is at most the weight there, since P(s) is at most 1.
+            left_out = torch.where(exponent > _MOST_EXPONENT, weight.detach(), 0.0).sum(1)
+            left_out = left_out.log() - scale.detach()
+            known = total.detach()
+            doubtful.append(~(known > noise) | (left_out > (_LEAST_TILTED * known).log()))
             total = torch.where(doubtful[-1], noise.clamp(min=1e-300), total)
-            found.append(total.log() + log_z.sum((1, 2)) - theta * target)
+            found.append(total.log() + scale)
         return torch.stack(found, 1), torch.stack(doubtful, 1)
 
     def _target(self, logs: Tensor, shift: Tensor, label: Tensor, weight: Tensor) -> Tensor:
         """Return the likeliest sum among those with a weight, as if it were normal, (B,)."""
         p = logs.softmax(2)
         mean = (p * shift).sum(2)
-        variance = ((p * shift**2).sum(2) - mean**2).sum(1, keepdim=True) + 1.0
+        variance = ((p * shift**2).sum(2) - mean**2).sum(1, keepdim=True) + 0.05
         score = weight.clamp(min=1e-300).log()
         score = score - (label - mean.sum(1, keepdim=True)) ** 2 / (2 * variance)
         return label[score.argmax(1)]
