@@ -291,6 +291,20 @@ def test_a_soft_label_of_a_sum_that_is_certain(score: float) -> None:
     )
 
 
+@pytest.mark.parametrize("kind", ["sum", "modulo"])
+def test_a_tree_can_be_mapped(kind: str) -> None:
+    modulus = 100 if kind == "sum" else 3
+    program, _ = automaton(4, 3, lambda i, s, v: (s + v) % modulus, label=False)
+    inputs = lg.Categorical([[f"digit({i},{v})" for v in range(3)] for i in range(4)])
+    tree = lg.Layer(program, inputs, "state(4,2)", semantics="probability", from_logits=True)
+    assert ("FFT" if kind == "sum" else "matrices") in str(tree.plan())
+    x = torch.randn(5, 4, 3, generator=torch.Generator().manual_seed(0)).double()
+    torch.testing.assert_close(torch.func.vmap(tree)(x[:, None])[:, 0], tree(x))
+    each = torch.func.vmap(torch.func.grad(lambda one: tree(one[None], logits=True).sum()))(x)
+    x.requires_grad_()
+    torch.testing.assert_close(each, torch.autograd.grad(tree(x, logits=True).sum(), x)[0])
+
+
 @pytest.mark.parametrize(
     "worths",
     [

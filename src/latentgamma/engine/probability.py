@@ -32,6 +32,7 @@ from latentgamma.engine.fused import SMALLEST
 from latentgamma.engine.reference import LOG, REAL
 from latentgamma.engine.tensors import (
     LEAST_COMPLEMENT,
+    is_mapped,
     kept_with_owner,
     log_complement,
     log_odds_of_log,
@@ -565,6 +566,8 @@ class ProbabilityMethods:
 
     def _along_chain(self, chain: Chain, logs: Tensor, log_complements: Tensor) -> Tensor:
         """Return the log-probabilities along a chain; what may be rounding, by the pass."""
+        if is_mapped(logs):
+            return run(self.circuit, LOG, _pass_inputs(self.sum_product, logs, log_complements))
         found, doubtful = chain.log_probabilities(logs, log_complements)
         capturing = logs.is_cuda and torch.cuda.is_current_stream_capturing()
         if capturing or not bool(doubtful.any()):  # a graph cannot be told to compute more

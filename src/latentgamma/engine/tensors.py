@@ -142,6 +142,23 @@ def has_memory(tensor: Tensor) -> bool:
     return True
 
 
+def is_mapped(tensor: Tensor) -> bool:
+    """Return whether `torch.func.vmap` maps over this tensor, so that no one value can be asked for.
+
+    >>> is_mapped(torch.zeros(2))
+    False
+    >>> torch.func.vmap(lambda x: x + is_mapped(x))(torch.zeros(2))
+    tensor([1., 1.])
+    """
+    if torch.compiler.is_compiling() or has_memory(tensor):
+        return False
+    try:
+        bool(tensor.detach().any())
+    except RuntimeError:
+        return True
+    return False
+
+
 # ---- A result that code outside of torch has computed
 
 
