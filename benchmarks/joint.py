@@ -243,6 +243,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--options", type=json.loads, default={}, help="of fit_concepts, as JSON")
     given = parser.parse_args()
+    unknown = [name for name in given.tasks if name not in EVERY]
+    if unknown:
+        parser.error(f"there is no task {unknown[0]!r}; there are {', '.join(EVERY)}")
     for row in runs(given.tasks, given.seeds, **given.options):
         print(json.dumps(row), flush=True)
 

@@ -321,7 +321,7 @@ def about_joint(rows: list[Row]) -> list[str]:
         " renaming the concepts), the concepts distinguish exactly those digits that the labels"
         " distinguish, and at least 97% of the held-out images are read as the concept of their digit. Mappings:"
         " the concept mappings that agree with all labels, each with some rules that the candidates"
-        " can express.",
+        " can express. Accuracies and seconds of a task are medians of its seeds.",
         f"At least 8 of 10 seeds are right on {len(plain) - len(missed)} of {len(plain)} tasks."
         f" Missed: {', '.join(missed) or 'none'}.",
         *([f"What makes it harder, seeds right: {'; '.join(harder)}."] if harder else []),
