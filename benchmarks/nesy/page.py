@@ -109,11 +109,13 @@ def about(rows: list[Row]) -> list[str]:
             error = f" ± {standard_error(row):.1f}" * (row["labels"] < 10)
             text = f"{row['content']} {row['labels']:.1f}{error} ({where}; published {best[0]})"
             (reached if row["labels"] >= float(best[0]) else missed).append(text)
-    said.append(
-        f"**Beside the published figures**, plain images, mean of the seeds in the table: {'; '.join(reached)}. "
-        f"Below the published figure: {'; '.join(missed) or 'none'}. Where few sums are right, ± is the standard error of "
-        "the share of 1,000 sums for each seed."
-    )
+    if reached or missed:
+        said.append(
+            "**Beside the published figures**, plain images, mean of the seeds in the table: "
+            f"{'; '.join(reached) or 'none'}. "
+            f"Below the published figure: {'; '.join(missed) or 'none'}. Where few sums are right, ± is the standard error of "
+            "the share of 1,000 sums for each seed."
+        )
     failed, nothing = [], []
     for row in rows:
         if row["part"] in ("papers", "ours"):
@@ -156,7 +158,8 @@ def about(rows: list[Row]) -> list[str]:
             "scikit-learn's digits, has a term for this, the entropy of the concepts, and finds all ten "
             "in every seed."
         )
-    said += long_sums(rows)
+    if any(str(row.get("task")).startswith("sum") for row in rows):
+        said += long_sums(rows)
     trained = [row for row in rows if on_gpu(row)]
     if trained:
         total, longest = (f([row["seconds"] for row in trained]) for f in (sum, max))

@@ -200,6 +200,70 @@ def test_ctrl_c_says_where_the_finished_tasks_are(nesy, monkeypatch, capsys, tmp
     assert not said.out
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--settings", '{"epoch": 5}'], "there is no setting 'epoch'; there are epochs, batch"),
+        (["--settings", '{"epochs": "5"}'], "epochs is of the kind int, not '5'"),
+        (["--settings", '{"batch": 0}'], "batch is of the kind int, not 0"),
+        (["--settings", '{"messages": 1}'], "messages is of the kind bool, not 1"),
+        (["--settings", "[5]"], 'expected JSON such as {"epochs": 5}'),
+        (["--seeds", "-1"], "expected a whole number from 0 on, not -1"),
+        (["--steps", "0"], "expected a whole number from 1 on, not 0"),
+        (["--device", "gpu"], "invalid choice: 'gpu'"),
+        (["--images", "{cut}"], "cut.npz is not a file of MNIST images"),
+        (["--cells", "{cut}"], "cut.npz is not a file of finished seeds"),
+    ],
+)
+def test_wrong_arguments_are_named(
+    nesy, images: Path, monkeypatch, capsys, tmp_path: Path, arguments: list[str], said: str
+) -> None:
+    from nesy import command
+
+    (tmp_path / "cut.npz").write_bytes(images.read_bytes()[:1000])
+    arguments = [
+        part.format(cut=tmp_path / "cut.npz") if "cut" in part else part for part in arguments
+    ]
+    usual = ["--cells", str(tmp_path / "cells.json"), "--images", str(images), "--seeds", "0"]
+    monkeypatch.setattr("sys.argv", ["nesy", "xor2", *usual, *arguments])
+    try:
+        code = command.main()
+    except SystemExit as error:
+        code = error.code
+    assert code == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "cells.json").exists()
+
+
+def test_what_failed_is_named_and_the_command_fails(
+    nesy, images: Path, monkeypatch, capsys, tmp_path: Path
+) -> None:
+    from nesy import command
+
+    def failing(*arguments: object, **options: object) -> None:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(nesy.training, "train", failing)
+    arguments = ["xor2", "--protocol", "papers", "--cells", str(tmp_path / "cells.json")]
+    monkeypatch.setattr("sys.argv", ["nesy", *arguments, "--images", str(images)])
+    assert command.main() == 1
+    said = capsys.readouterr().err
+    assert "xor2 (papers): out of memory" in said
+    assert "Not run: xor2 (papers), which failed." in said
+
+
+def test_the_command_of_a_row_names_other_settings(nesy, images: Path, tmp_path: Path) -> None:
+    cells = tmp_path / "cells.json"
+    settings = {"epochs": 1, "messages": False}
+    nesy.run(
+        [("xor2", "papers")], range(5), [cells], images=images, settings=settings, most_steps=1
+    )
+    (row,) = nesy.table(nesy.read([cells]), "trial")
+    assert row["command"] == (
+        """python benchmarks/nesy xor2 --protocol papers --settings '{"epochs": 1}' --device cpu"""
+    )
+
+
 def test_the_command_of_a_row_names_its_seeds_and_a_cpu(nesy, images: Path, tmp_path: Path) -> None:
     cells = tmp_path / "cells.json"
     nesy.run([("xor2", "papers")], [3, 7], [cells], images=images, most_steps=1)
