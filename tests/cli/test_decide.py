@@ -135,3 +135,42 @@ def test_an_output_appears_whole_or_not_at_all(folder: Path) -> None:
         main(["decide", "policy.lp", "r.csv", "--question", "ok", "--stop", "-o", "d.jsonl"]) == 2
     )
     assert not (folder / "d.jsonl").exists()
+
+
+@pytest.mark.parametrize("mark", ["", "NA", "none", "?", "nan"])
+def test_cells_without_a_value_are_read_as_where_rules_are_learned(
+    folder: Path, capsys: pytest.CaptureFixture[str], mark: str
+) -> None:
+    homes, incomes = ["own", "rent", mark] * 60, [20, mark, 40, 50] * 45
+    late = [home == mark or income == 20 for home, income in zip(homes, incomes, strict=True)]
+    rows = [f"{h},{i},{int(y)}" for h, i, y in zip(homes, incomes, late, strict=True)]
+    (folder / "t.csv").write_text("\n".join(["home,income,late", *rows]))
+    assert main(["learn", "t.csv", "--label", "late", "-o", "rules.lp"]) == 0
+    capsys.readouterr()
+    assert main(["decide", "rules.lp", "t.csv", "--question", "late"]) == 0
+    found = [json.loads(line)["answers"]["late"] for line in capsys.readouterr().out.splitlines()]
+    assert found == late
+    # A rule that names such a text means the text.
+    (folder / "policy.lp").write_text("ok :- home = none. ok :- home = 'NA'.")
+    (folder / "h.csv").write_text("home\nnone\nNA\nNone\nown\n")
+    assert main(["decide", "policy.lp", "h.csv", "--question", "ok"]) == 0
+    found = [json.loads(line)["answers"]["ok"] for line in capsys.readouterr().out.splitlines()]
+    assert found == [True, True, False, False]
+
+
+@pytest.mark.parametrize("true", ["TRUE", "True", "true"])
+def test_truth_values_with_gaps_are_read_as_where_rules_are_learned(
+    folder: Path, capsys: pytest.CaptureFixture[str], true: str
+) -> None:
+    pd = pytest.importorskip("pandas")
+    flags = [true, {"TRUE": "FALSE", "True": "False", "true": "false"}[true], ""] * 50
+    rows = [f"{flag},{n % 7},{int(flag == true)}" for n, flag in enumerate(flags)]
+    (folder / "t.csv").write_text("\n".join(["flag,size,y", *rows]))
+    assert main(["learn", "t.csv", "--label", "y", "-o", "rules.lp"]) == 0
+    assert (folder / "rules.lp").read_text() == "y :- flag = true.\n"
+    capsys.readouterr()
+    assert main(["decide", "rules.lp", "t.csv", "--question", "y"]) == 0
+    found = [json.loads(line)["answers"]["y"] for line in capsys.readouterr().out.splitlines()]
+    assert found == [flag == true for flag in flags]
+    frame = pd.read_csv("t.csv")
+    assert lg.fit("t.csv", label="y").score(frame[["flag", "size"]], frame["y"]) == 1.0

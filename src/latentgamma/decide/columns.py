@@ -13,6 +13,7 @@ from latentgamma._text import shortened
 from latentgamma.errors import DataError, ProgramError
 from latentgamma.program.conditions import (
     COMPARE,
+    MISSING,
     Condition,
     column_array,
     column_value,
@@ -157,13 +158,18 @@ def fact_column(name: str, values: Any) -> npt.NDArray[np.bool_]:
 
 
 def from_text(column: Column | None, name: str, text: str) -> Any:
-    """Return the value that a cell of a CSV file means; None if it is empty. A fact has no column.
+    """Return the value that a cell of a CSV file means; None if it has none. A fact has no column.
+
+    An empty cell, NA, null or ? has no value, as where rules are learned, unless the rules compare the
+    column with that text; TRUE and False are truth values on the same condition.
 
     Raises:
         DataError: if it is not a number, or not a fact.
     """
     cell = text.strip()
-    if not cell:
+    word = cell.lower()
+    named = column.points if column is not None and column.text else ()
+    if word in MISSING and cell not in named:
         return None
     if column is None:
         if cell in ("0", "1"):
@@ -173,7 +179,7 @@ def from_text(column: Column | None, name: str, text: str) -> Any:
         except ValueError:
             return fact_value(name, cell)
     if column.text or column.text is None:
-        return cell
+        return word if word in ("true", "false") and cell not in named else cell
     try:
         if "_" in cell or not cell.isascii():  # which Python takes in numbers
             raise ValueError

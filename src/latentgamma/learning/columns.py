@@ -24,7 +24,6 @@ import numpy.typing as npt
 from latentgamma._text import quantity
 from latentgamma.errors import DataError
 from latentgamma.learning.data import (
-    MISSING,
     check_columns,
     is_frame,
     read_cells,
@@ -38,6 +37,7 @@ from latentgamma.learning.literals import (
     split_gains,
 )
 from latentgamma.program.conditions import (
+    MISSING,
     Condition,
     column_array,
     column_value,
@@ -189,8 +189,9 @@ def _typed(name: str, cells: npt.NDArray[Any], lines: Sequence[int], source: str
             f"{source}, line {lines[odd[0]]}, column {name!r}: {cells[odd[0]]!r} has a ','; write "
             f"numbers as 1234.5, or read the file with pandas.read_csv(decimal=',')"
         )
-    if all(cell is not None and cell.lower() in ("true", "false") for cell in cells):
-        return Column(name, "boolean", np.array([cell.lower() == "true" for cell in cells]))
+    words = np.array([None if cell is None else cell.lower() for cell in cells], object)
+    if {*words} <= {None, "true", "false"}:
+        return _objects(name, np.array([w and w == "true" for w in words], object), where)
     if len(odd) <= known * _FEW_TEXTS and len(np.unique(values)) > _CUTS:
         raise DataError(
             f"{source}, line {lines[odd[0]]}, column {name!r}: {cells[odd[0]]!r} is a text among "

@@ -23,7 +23,7 @@ from latentgamma._text import file_problem, listing, quantity
 from latentgamma.errors import DataError, MissingPackageError, unknown_atoms
 from latentgamma.learning.bodies import distinct
 from latentgamma.learning.options import Kind
-from latentgamma.program.conditions import column_array, is_missing
+from latentgamma.program.conditions import MISSING, column_array, is_missing
 from latentgamma.program.facts import Mask
 
 # ---- Tables with one column per atom: their cells, and data frames
@@ -35,8 +35,6 @@ TRAJECTORY = "trajectory"
 #: In one table, the mark at the end of a column that holds an atom after the step.
 NEXT = "'"
 
-#: Cells without a value, in lower case.
-MISSING = frozenset(("", "nan", "na", "n/a", "null", "none", "?"))
 _WORDS = {"true": 1.0, "yes": 1.0, "t": 1.0, "y": 1.0, "false": 0.0, "no": 0.0, "f": 0.0, "n": 0.0}
 _EXPECTED = "expected 0, 1, yes, no, true, false, a probability, or an empty cell"
 

@@ -37,6 +37,8 @@ COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
+#: Cells of a text file without a value, in small letters.
+MISSING = frozenset(("", "nan", "na", "n/a", "null", "none", "?"))
 
 
 @dataclass(frozen=True, slots=True)
