@@ -1069,6 +1069,9 @@ def test_the_summary_says_which_class_each_line_is_about():
     classifier = lg.RuleClassifier(form="rules").fit({"age": age}, age >= 60)
     edited = classifier.refit({"age": age}, age >= 60, edit={1: "age < 60"})
     assert edited.class_rules_[0].lines()[0].startswith("% y less often if age < 60: p = ")
+    rare = lg.RuleClassifier(form="rules").fit({"age": age}, (age >= 60) & (age % 4 == 0))
+    assert rare.class_rules_[0].lines()[0] == "% y more often if age >= 60: p = 0.25"
+    assert rare.rules_ == ()
     (none,) = classifier.refit({"age": age}, age >= 60, drop=[1]).class_rules_
     assert none.lines() == ["% y: no rules, p = 0.40"]
     assert none.to_dict()["otherwise"] == none.form.base

@@ -220,10 +220,11 @@ class ClassRules:
             return self._points_lines()
         rates, lines = self.form.rates, []
         for body, rate in zip(self.bodies, rates, strict=False):
-            if rate >= self.form.base:
+            if rate >= self.form.base and exceeds(rate, self.threshold):
                 lines.append(f"{quote(self.head)} :- {_text(body)}.  % p = {rate:.2f}")
             else:
-                lines.append(f"% {quote(self.head)} less often if {_text(body)}: p = {rate:.2f}")
+                often = "less" if rate < self.form.base else "more"
+                lines.append(f"% {quote(self.head)} {often} often if {_text(body)}: p = {rate:.2f}")
         if not self.bodies:
             return [f"% {quote(self.head)}: no rules, p = {self.form.base:.2f}"]
         return [*lines, f"% otherwise p = {rates[-1]:.2f}"]
