@@ -993,6 +993,20 @@ def test_a_column_that_was_empty_in_fit_may_hold_anything_later():
         (lambda c, X, y: c.score(X, y[:3]), "X has 40 rows, but y has 3"),
         (lambda c, X, y: c.log_loss(X, y[:3]), "X has 40 rows, but y has 3"),
         (lambda c, X, y: c.fit("loans.csv", y), "is the path 'loans.csv'; lg.fit"),
+        (lambda c, X, y: c.fit(X, np.array(y, "M8[D]")), "y has classes of type datetime64"),
+        (
+            lambda c, X, y: c.fit(X, [datetime.date(2026, 1, 1 + a) for a in y]),
+            "of type date; write",
+        ),
+        (lambda c, X, y: c.fit([{"a": a} for a in X["a"]], y), "X is rows with names; give a data"),
+        (
+            lambda c, X, y: c.fit(np.array([(a,) for a in X["a"]], [("a", "i8")]), y),
+            "X is rows with names; give a data frame",
+        ),
+        (
+            lambda c, X, y: c.fit(pytest.importorskip("polars").LazyFrame(X), y),
+            "X is of type LazyFrame; give a data frame",
+        ),
         (lambda c, X, y: c.fit(X, y, progress=3), "progress must be a function"),
         (lambda c, X, y: c.fit(X, np.array([y, [0.5] * 40]).T), "y has several columns, and 'y1'"),
         (lambda c, X, y: c.predict({"b": X["a"]}), "column 1 of X is 'b', but was 'a' in fit"),

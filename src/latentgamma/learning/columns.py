@@ -210,6 +210,13 @@ def _matrix(table: Any, what: str) -> npt.NDArray[Any]:
             rows = np.array(given, object)  # numbers stay numbers beside texts
     except ValueError:
         raise DataError(f"{what} must be rows of equal length") from None
+    named = rows.dtype.names or (rows.ndim == 1 and len(rows) and isinstance(rows[0], Mapping))
+    if not rows.ndim or named:
+        kind = "rows with names" if named else f"of type {type(given).__name__}"
+        raise DataError(
+            f"{what} is {kind}; give a data frame, such as pandas.DataFrame(rows), columns by name in a "
+            f"dictionary, or a matrix"
+        )
     if rows.ndim != 2:
         raise DataError(
             f"{what} must have one row per example, shape (n, m), but has {rows.shape}. Reshape "

@@ -82,9 +82,8 @@ def parse_cell(text: str) -> float:
 
 def is_frame(source: Any) -> bool:
     """Return whether this is a data frame, such as pandas, polars or pyarrow have."""
-    return hasattr(source, "columns") and any(
-        hasattr(source, name) for name in ("to_numpy", "column_names")
-    )
+    arrays = any(hasattr(source, name) for name in ("to_numpy", "column_names"))
+    return arrays and hasattr(source, "columns")  # polars warns of the columns of a LazyFrame
 
 
 def _column(name: str, cells: Any, table: Cells) -> Values:

@@ -1142,20 +1142,25 @@ def _classes(y: Any, n: int, what: str = "y") -> npt.NDArray[Any]:
         raise DataError(f"y must have shape (n,) or (n, k), but has {values.shape}")
     if values.dtype.kind == "c":
         raise DataError("y: Complex data not supported")
-    if values.dtype.kind not in "biuUS":
+    if values.dtype.kind not in "biuU":
         listed = np.asarray(y, object).ravel().tolist()
         for row, label in enumerate(listed):
             if is_missing(label):
                 raise DataError(f"y, row {row + 1}: the class is missing ({label}); drop such rows")
             if isinstance(label, float) and abs(label) == float("inf"):
                 raise DataError(f"y, row {row + 1}: infinity (inf) is not a class")
-        if values.dtype.kind == "O":
+        if values.dtype.kind in "OT":
             if len({isinstance(one, str) for one in listed}) > 1:
                 raise DataError("y mixes texts and numbers; use one of them")
             try:
                 values = np.array(listed)
             except ValueError:
                 raise DataError("y must have one class per row") from None
+        if values.dtype.kind not in "biufU":
+            kind = type(listed[0]).__name__ if values.dtype.kind == "O" else values.dtype
+            raise DataError(
+                f"{what} has classes of type {kind}; write them as texts, y.astype(str)"
+            )
         if values.dtype.kind == "f" and (values != np.rint(values)).any():
             raise DataError(
                 f"{what} has numbers that are not whole: Unknown label type: continuous. Rules are about "
