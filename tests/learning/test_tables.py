@@ -311,6 +311,15 @@ def test_thresholds_are_short_and_split_the_sample():
         assert digits <= len(repr(float(high)))
 
 
+def test_numbers_as_texts_are_noticed():
+    ages = [str(age) for age in range(18, 70)] * 4
+    note = "column 'age' holds numbers as texts, which rules do not compare: convert it"
+    late = [int(age) < 30 for age in ages]
+    assert note in lg.RuleClassifier().fit({"age": ages}, late).notes_
+    codes = lg.RuleClassifier().fit({"age": [age[1] for age in ages]}, late)
+    assert not any("numbers as texts" in note for note in codes.notes_)
+
+
 def test_missing_values_meet_no_comparison():
     X = {"a": [None, 1.0, 2.0, 3.0] * 50}
     classifier = lg.RuleClassifier().fit(X, [0, 0, 1, 1] * 50)

@@ -494,6 +494,10 @@ def _bins(column: Column, weights: Floats) -> _Bins:
                 + used
                 + (" (is it an identifier?)" if len(values) > len(missing) / 2 else "")
             )
+        if len(values) > _CUTS and column.kind == "category" and _are_numbers(values):
+            notes.append(
+                f"column {column.name!r} holds numbers as texts, which rules do not compare: convert it"
+            )
         for i, place in enumerate(kept.tolist()):
             value = values[place].item()
             literals.append((_literal(column.name, "=", value), _bin_set([i])))
@@ -524,6 +528,13 @@ def _bins(column: Column, weights: Floats) -> _Bins:
         literals.append((Literal(name.name, False, name), _bin_set([bins])))
         literals.append((Literal(name.name, True, name), _bin_set(range(bins))))
     return codes, literals, notes
+
+
+def _are_numbers(texts: npt.NDArray[np.str_]) -> bool:
+    try:
+        return bool(np.isfinite(texts.astype(np.float64)).all())
+    except ValueError:
+        return False
 
 
 def _literal(column: str, op: str, value: Any) -> Literal:
