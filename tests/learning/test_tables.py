@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import latentgamma as lg
-from latentgamma.learning import columns, lists, literals, points
+from latentgamma.learning import columns, forms, lists, literals, points
 
 
 def sides(y, weights=1.0):
@@ -1161,3 +1161,24 @@ def test_missing_categories_are_missing(tmp_path):
     for kind, (found,) in tables.items():
         assert found.kind == plain.kind, kind
         assert found.values.tolist() == plain.values.tolist(), kind
+
+
+def test_few_different_rows_do_not_let_noise_into_the_held_out_ones():
+    found = []
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        X, y = {"x": rng.normal(size=2000)}, rng.random(2000) < 0.35
+        found.append(lg.RuleClassifier().fit(X, y).class_rules_[0].form.name)
+    assert found.count("nothing") >= 190
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.7, 1e12])
+def test_folds_divide_the_rows_at_random(scale):
+    rng = np.random.default_rng(0)
+    table = columns.literals_of(columns.read_columns({"x": rng.integers(0, 3, 900)}), np.ones(900))
+    weights = scale * np.eye(2)[rng.integers(0, 2, 900)]
+    _, totals, folds = forms._folds(table.literals, weights, 0)
+    np.testing.assert_allclose(sum(folds), totals)
+    sizes = np.array([fold.sum(0) for fold in folds])
+    assert (np.abs(sizes - totals.sum(0) / 5) < 2 + 1e-9 * totals.sum()).all()
+    assert (np.std(folds, axis=0) > 1).all() == (scale < 1e9)

@@ -33,6 +33,8 @@ _FORM_PRICE = 0.5
 #: Rows that cross-validation uses at most, and rows of points scores.
 _MOST_ROWS = 10_000
 _MOST_POINTS_ROWS = 200_000
+#: Rows, by weight, from which on folds get equal shares of equal rows.
+_MOST_UNITS = 10**9
 #: Probabilities are kept this far from 0 and 1.
 _LEAST = 1e-6
 
@@ -273,8 +275,8 @@ def _cross_validate(
 def _folds(literals: Literals, weights: Floats, seed: int) -> tuple[Literals, Floats, list[Floats]]:
     """Return different rows, their weights, and how much of these each fold holds out.
 
-    Rows that are equal count together. Their weight is divided among the folds in units, so that
-    a row of weight 3 is treated as three rows.
+    Rows that are equal count together. Their weight is dealt to the folds in units at random, so that
+    a row of weight 3 is treated as three rows, and held-out rows say nothing about the others.
     """
     rng = np.random.default_rng(seed)
     rows = np.flatnonzero(weights.sum(1) > 0)
@@ -284,14 +286,19 @@ def _folds(literals: Literals, weights: Floats, seed: int) -> tuple[Literals, Fl
     totals = grouped(which, weights[rows], len(first))
     folds = [np.zeros_like(totals) for _ in range(_FOLDS)]
     for side in (0, 1):
-        order, at = rng.permutation(len(first)), 0
-        for group in order[totals[order, side] > 0].tolist():
-            amount = totals[group, side]
-            whole = int(amount)
-            rest = amount - whole
-            for k, fold in enumerate(folds):
-                share = whole // _FOLDS + ((k - at) % _FOLDS < whole % _FOLDS)
-                fold[group, side] += share
-            folds[(at + whole) % _FOLDS][group, side] += rest
-            at = (at + whole + (rest > 0)) % _FOLDS
+        units = np.floor(totals[:, side])
+        if units.sum() >= _MOST_UNITS:  # so many that chance divides them evenly, too
+            for fold in folds:
+                fold[:, side] = units // _FOLDS
+            units %= _FOLDS
+        left = units.astype(np.int64)
+        for k, fold in enumerate(folds):
+            share = -(-int(left.sum()) // (_FOLDS - k))
+            dealt = rng.multivariate_hypergeometric(left, share, method="marginals")
+            fold[:, side] += dealt
+            left -= dealt
+        rest = totals[:, side] - np.floor(totals[:, side])
+        order = rng.permutation(np.flatnonzero(rest))
+        for k, fold in enumerate(folds):
+            fold[order[k::_FOLDS], side] += rest[order[k::_FOLDS]]
     return literals.part(rows[first]), totals, folds
