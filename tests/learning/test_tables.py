@@ -313,9 +313,12 @@ def test_thresholds_are_short_and_split_the_sample():
 
 def test_numbers_as_texts_are_noticed():
     ages = [str(age) for age in range(18, 70)] * 4
-    note = "column 'age' holds numbers as texts, which rules do not compare: convert it"
+    note = "column 'age' holds numbers as texts{}; convert it to numbers, with missing values, if "
     late = [int(age) < 30 for age in ages]
-    assert note in lg.RuleClassifier().fit({"age": ages}, late).notes_
+    assert note.format("") in lg.RuleClassifier().fit({"age": ages}, late).summary()
+    lines = [f"{'n.a.' if i % 7 == 0 else age},{int(age) < 30:d}" for i, age in enumerate(ages)]
+    found = lg.fit(io.StringIO("\n".join(["age,late", *lines])), label="late").summary()
+    assert note.format(", beside texts such as 'n.a.'") in found
     codes = lg.RuleClassifier().fit({"age": [age[1] for age in ages]}, late)
     assert not any("numbers as texts" in note for note in codes.notes_)
 

@@ -494,10 +494,14 @@ def _bins(column: Column, weights: Floats) -> _Bins:
                 + used
                 + (" (is it an identifier?)" if len(values) > len(missing) / 2 else "")
             )
-        if len(values) > _CUTS and column.kind == "category" and _are_numbers(values):
-            notes.append(
-                f"column {column.name!r} holds numbers as texts, which rules do not compare: convert it"
-            )
+        if column.kind == "category" and len(values) > _CUTS:
+            others = [text for text in values.tolist() if not _is_number(text)]
+            if len(others) < len(values) / 2:
+                such = f", beside texts such as {others[0]!r}" if others else ""
+                notes.append(
+                    f"column {column.name!r} holds numbers as texts{such}; convert it to numbers, with "
+                    f"missing values, if rules are to compare them"
+                )
         for i, place in enumerate(kept.tolist()):
             value = values[place].item()
             literals.append((_literal(column.name, "=", value), _bin_set([i])))
@@ -530,9 +534,9 @@ def _bins(column: Column, weights: Floats) -> _Bins:
     return codes, literals, notes
 
 
-def _are_numbers(texts: npt.NDArray[np.str_]) -> bool:
+def _is_number(text: str) -> bool:
     try:
-        return bool(np.isfinite(texts.astype(np.float64)).all())
+        return math.isfinite(float(text))
     except ValueError:
         return False
 
