@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -77,7 +78,27 @@ def load_numba() -> Any:
         def on_end(self, event: Any) -> None:
             pass
 
+    class Collector(event.Listener):
+        """Pauses the garbage collector while code is compiled or loaded."""
+
+        running, enabled = 0, False
+
+        def on_start(self, event: Any) -> None:
+            with lock:  # several threads may wait for the compiler
+                if not self.running:
+                    self.enabled = gc.isenabled()
+                    gc.disable()
+                self.running += 1
+
+        def on_end(self, event: Any) -> None:
+            with lock:
+                self.running -= 1
+                if not self.running and self.enabled:
+                    gc.enable()
+
+    lock = threading.Lock()
     event.register("numba:compile", Listener())  # type: ignore[no-untyped-call]
+    event.register("numba:compiler_lock", Collector())  # type: ignore[no-untyped-call]
     return numba
 
 
