@@ -476,6 +476,15 @@ def test_two_predicates_are_invented(task: str, target: str, truth: str) -> None
     assert result.predict(other) == set(tasks.derived(truth, other, target))
 
 
+def test_gradient_with_wrong_labels_has_no_alternative_without_rules() -> None:
+    positive, negative = ([("t", name) for name in names] for names in ("abc", "de"))
+    result = lg.relational.fit(
+        {"f": [("a",), ("b",), ("c",)]}, positive, negative, method="gradient", noise=0.2
+    )
+    assert result.text == "t(X) :- f(X)."
+    assert all(one.text for one in result.alternatives)
+
+
 def test_the_gradient_finds_no_program_where_there_is_none() -> None:
     result = lg.relational.fit("p(a,b). p(b,a). q(c).", [("t", "a")], method="gradient")
     assert not result.found

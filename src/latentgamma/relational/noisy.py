@@ -525,7 +525,7 @@ def _choices(
         smaller = _needed_rules(scorer, (bits, sampled))
         wrong = clean and scorer.wrong(smaller[1]) > 0
         contains = any(set(one) <= set(smaller[1]) for _, one in chosen)
-        if not wrong and not contains and smaller[0] <= limit:
+        if smaller[1] and not wrong and not contains and smaller[0] <= limit:
             chosen.append(smaller)
     chosen[1:] = sorted(chosen[1:])[:most]
     return [Choice(one, bits, False) for bits, one in chosen]
