@@ -247,6 +247,26 @@ def test_soft_facts_are_counted(negation: bool) -> None:
     assert torch.allclose(layer(values)[:, 0], total, atol=1e-5)
 
 
+SAME = [
+    ("d :- 2 { a; b; c }.", "d :- a, b. d :- a, c. d :- b, c."),
+    ("d :- 1 { a; b }.", "d :- a. d :- b. d :- 1 { a; b }."),
+    ("d :- 1 { a; not b }.", "d :- a. d :- not b."),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), SAME)
+def test_programs_are_compared_without_the_atoms_of_counts(one: str, other: str) -> None:
+    pytest.importorskip("clingo")
+    p, q = parse(one), parse(other)
+    assert lg.equivalent(p, q)
+    assert lg.equivalent(q, p)
+    found = lg.equivalent(p, parse(f"{other} d :- c, e."))
+    assert found.witness is not None
+    assert found.witness <= {"a", "b", "c", "d", "e"}
+    assert found.atom == "d"
+    assert (found.atom in lg.closure(p, found.witness & set(p.atoms))) is False
+
+
 def test_counts_are_listed() -> None:
     program = parse("p :- 1 { a; not b }, q.")
     assert list(counts_of(program).values()) == [(1, ("a",), ("b",))]

@@ -233,7 +233,7 @@ def _rule_data(model: LatentGamma) -> dict[str, Any]:
 def _learned_model(program: Program, model: LatentGamma) -> dict[str, Any]:
     """Return the rules that a model applies beside those of the program."""
     from latentgamma.learning.extract import extract
-    from latentgamma.logic.equivalence import equivalent
+    from latentgamma.logic.equivalence import compare_by_entailment
 
     if model.M != program.M:
         raise ModelError(f"the model has {model.M} atoms, the program {program.M}")
@@ -251,7 +251,7 @@ def _learned_model(program: Program, model: LatentGamma) -> dict[str, Any]:
             rules.head_indptr,
             atoms=stratum.program.atoms,
         )
-        same = same and bool(equivalent(found, stratum.program))
+        same = same and compare_by_entailment(found, stratum.program).equal
         for j in range(found.R):
             body, heads = found.body_of(j), found.heads_of(j)
             negated = stratum.negated[body]

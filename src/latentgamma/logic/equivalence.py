@@ -8,13 +8,16 @@ import numpy as np
 
 from latentgamma.errors import MissingPackageError
 from latentgamma.logic.closures import closures
+from latentgamma.program.counting import counts_of
 from latentgamma.program.program import Program, Rule, require_program
 
-# ---- A fact set on which two programs differ, one of them with negation: decided by clingo
+# ---- A fact set on which two programs differ, with negation or counts: decided by clingo
 
 
 def differing_facts(p: Program, q: Program) -> tuple[frozenset[str], str] | None:
     """Return a fact set whose closures differ and an atom in just one of them; or None.
+
+    Neither names a count, or an atom that is only there for one.
 
     Raises:
         MissingPackageError: if clingo is not installed.
@@ -23,26 +26,28 @@ def differing_facts(p: Program, q: Program) -> tuple[frozenset[str], str] | None
         import clingo
     except ImportError:
         raise MissingPackageError(
-            "comparing programs with negation needs clingo", "datalog"
+            "comparing programs with negation or counts needs clingo", "datalog"
         ) from None
     names = list(dict.fromkeys((*p.atoms, *q.atoms)))
+    hidden = _counted(p) | _counted(q)
+    shown = [name for name in names if name not in hidden]
     control = clingo.Control(["--warn=none"])
     with control.backend() as backend:
-        given = {name: backend.add_atom() for name in names}
+        given = {name: backend.add_atom() for name in shown}
         backend.add_rule(list(given.values()), choice=True)
         derived = []
         for program in (p, q):
             atom = {name: backend.add_atom() for name in names}
-            for name in names:
+            for name in shown:
                 backend.add_rule([atom[name]], [given[name]])
             for rule in program.rules:
                 body = [atom[name] for name in rule.body] + [-atom[name] for name in rule.negated]
                 for head in rule.heads:
                     backend.add_rule([atom[head]], body)
             derived.append(atom)
-        differs = {name: backend.add_atom() for name in names}
+        differs = {name: backend.add_atom() for name in shown}
         for one, other in (derived, derived[::-1]):
-            for name in names:
+            for name in shown:
                 backend.add_rule([differs[name]], [one[name], -other[name]])
         backend.add_rule([], [-atom for atom in differs.values()])
     control.ground([("base", [])])
@@ -50,8 +55,15 @@ def differing_facts(p: Program, q: Program) -> tuple[frozenset[str], str] | None
         model = handle.model()
         if model is None:
             return None
-        facts = frozenset(name for name in names if model.is_true(given[name]))
-        return facts, next(name for name in names if model.is_true(differs[name]))
+        facts = frozenset(name for name in shown if model.is_true(given[name]))
+        return facts, next(name for name in shown if model.is_true(differs[name]))
+
+
+def _counted(program: Program) -> set[str]:
+    """Return the counts that rules derive, and the atoms that are only there for them."""
+    counted = program.auxiliary.copy()
+    counted[list(counts_of(program))] = True
+    return {program.atoms[i] for i in np.flatnonzero(counted & (program.rules_per_head > 0))}
 
 
 # ---- Whether two programs have the same closures, decided by entailment
@@ -85,9 +97,11 @@ class Equivalence:
 def equivalent(p: Program, q: Program) -> Equivalence:
     """Return whether two programs have the same closure for every fact set, with a witness if not.
 
-    Any atom can be a fact, also one that rules derive: this is uniform equivalence. Atoms are compared by name; an atom that only one program knows has no rules in the other.
-    Definite programs are compared by entailment, in polynomial time. Where one has negation the
-    question is as hard as satisfiability, and clingo decides it.
+    Any atom can be a fact, also one that rules derive: this is uniform equivalence. Counts are no
+    facts, and are not compared. Atoms are compared by name; an atom that only one program knows
+    has no rules in the other.
+    Definite programs are compared by entailment, in polynomial time. Where one has negation, or
+    counts that differ, the question is as hard as satisfiability, and clingo decides it.
 
     >>> from latentgamma import parse
     >>> p, q = parse("c :- a. d :- c."), parse("c :- a. d :- c. d :- a.")
@@ -109,9 +123,16 @@ def equivalent(p: Program, q: Program) -> Equivalence:
     """
     for program in (p, q):
         require_program(program, "equivalent")
-    if not (p.definite and q.definite):
-        found = differing_facts(p, q)
-        return Equivalence(True) if found is None else Equivalence(False, *found)
+    if p.definite and q.definite:
+        found = compare_by_entailment(p, q)
+        if found.equal or not (_counted(p) or _counted(q)):
+            return found
+    differing = differing_facts(p, q)
+    return Equivalence(True) if differing is None else Equivalence(False, *differing)
+
+
+def compare_by_entailment(p: Program, q: Program) -> Equivalence:
+    """Return whether two definite programs have the same closures, counts being facts as any atom."""
     for one, other in ((p, q), (q, p)):
         lost = not_entailed(one, other)
         if len(lost):
