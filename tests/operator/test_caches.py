@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -155,6 +156,30 @@ def test_every_answer_follows_a_parametrization(form: Any) -> None:
         assert not [key for key in before if _same(before[key], after[key])]
         assert not after["certificate"]
         parametrize.remove_parametrizations(module, name, leave_parametrized=False)
+
+
+@pytest.mark.parametrize("text", [str(PROGRAM), "b :- a. c :- not b."])
+def test_a_file_is_not_written_without_a_computed_parameter(text: str, tmp_path: Path) -> None:
+    program = lg.parse(text)
+    model = lg.oracle(program)
+    layer = lg.Layer(
+        program, inputs=program.atoms[:1], outputs=program.atoms[1:], semantics="gamma"
+    )
+    path = tmp_path / "model.safetensors"
+    for saved in (model, layer):
+        part = next(m for m in saved.modules() if hasattr(m, "threshold"))
+        prune.identity(part, "threshold")
+        with pytest.raises(lg.errors.ModelError, match=r"'threshold' is computed.*prune.remove"):
+            saved.save(path)
+        prune.remove(part, "threshold")
+        parametrize.register_parametrization(part, "threshold", _Scaled(), unsafe=True)
+        with pytest.raises(lg.errors.ModelError, match=r"first call parametrize\.remove_param"):
+            saved.save(path)
+        assert not path.exists()
+        parametrize.remove_parametrizations(part, "threshold")
+        saved.save(path)
+        type(saved).load(path)
+        path.unlink()
 
 
 @pytest.mark.parametrize("text", [str(PROGRAM), "b :- a. c :- not b."])

@@ -18,6 +18,7 @@ from latentgamma.operator.files import (
     checked_content,
     program_from_tensors,
     program_tensors,
+    require_stored_parameters,
     write_content,
 )
 
@@ -29,6 +30,7 @@ _FORMAT, _VERSION = "latentgamma-layer", "1"
 
 def save_layer(layer: Layer, path: str | Path) -> None:
     """Write a layer to one file, at once or not at all."""
+    require_stored_parameters(layer)
     tensors = {f"state.{k}": v.cpu().contiguous() for k, v in layer.state_dict().items()}
     tensors |= program_tensors(layer.program)
     tensors["given"] = torch.from_numpy(np.array(layer.given))

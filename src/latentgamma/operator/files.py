@@ -18,7 +18,7 @@ from typing import Any, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from latentgamma._arguments import one_of, usable_device
 from latentgamma._atomic_write import atomic_write
@@ -34,6 +34,7 @@ from latentgamma.operator.model import (
     require_whole_model,
 )
 from latentgamma.operator.rules import AbstractRules, DenseRules, Literals, SparseRules
+from latentgamma.operator.run import plain_parameters
 from latentgamma.program.program import Label, Program, atoms_of_literals, checked_labels
 
 _FORMAT, _VERSION = "latentgamma-model", "1"
@@ -66,9 +67,25 @@ def write_content(
         raise ModelError(f"cannot write {str(path)!r}: {file_problem(error)}") from None
 
 
+def require_stored_parameters(module: nn.Module) -> None:
+    """Raise a ModelError if something else computes a parameter, which a file could not hold."""
+    for part in module.modules():
+        computed = part._modules.get("parametrizations")
+        names = dict.fromkeys(plain_parameters(part), "prune.remove")
+        names |= dict.fromkeys(
+            () if computed is None else computed._modules, "parametrize.remove_parametrizations"
+        )
+        for name, remove in names.items():
+            raise ModelError(
+                f"a file holds parameters, but {name!r} is computed when it is called, as by "
+                f"torch.nn.utils.{remove.partition('.')[0]}; first call {remove}(module, {name!r})"
+            )
+
+
 def _content(model: LatentGamma) -> tuple[Tensors, dict[str, Any]]:
     """Return the tensors and the options of a model of a definite program."""
     require_whole_model(model, "save")
+    require_stored_parameters(model)
     if not isinstance(model.rules, (DenseRules, SparseRules)):
         raise ModelError(
             f"a file holds dense or sparse rules, not {type(model.rules).__name__}; use "
