@@ -263,11 +263,13 @@ def test_a_layer_follows_the_parameters_of_its_operator(
     for training, found in first.items():
         assert torch.equal(layer.train(training)(given), found)
     assert layer.rules.certificate.holds
+    assert layer.covers(given).all()
     for model in (layer.rules.model, layer.rules.annealed):
         change(model)
     for training, found in first.items():
         assert not torch.equal(layer.train(training)(given), found)
     assert not layer.rules.certificate.holds
+    assert not layer.covers(given).any()
 
 
 @pytest.mark.parametrize("semantics", ["godel", "gamma"])

@@ -278,7 +278,8 @@ class Layer(nn.Module):
         """Return for which examples the guarantee of `plan()` holds, of bool, shaped as the batch.
 
         A layer with `semantics="gamma"` is certified for facts outside the tolerance around one
-        half; the other semantics take every example.
+        half, unless its parameters have changed too much for that; the other semantics take every
+        example.
 
         >>> import latentgamma as lg
         >>> program = lg.parse("c :- a, b.")

@@ -396,9 +396,12 @@ class GammaSemantics(Semantics):
         return True, proved
 
     def covers(self, layer: Layer, facts: Tensor) -> Tensor:
-        """Return which examples have no fact inside the tolerance around one half, (B,)."""
+        """Return which examples have all facts outside the tolerance around one half, (B,).
+
+        It is none of them once parameters have changed so that nothing is proved.
+        """
         values = torch.sigmoid(facts.double()) if layer.from_logits else facts.double()
-        return ((values - 0.5).abs() >= self.delta).all(1)
+        return ((values - 0.5).abs() >= self.delta).all(1) & self.guarantee()[0]
 
     def forward(
         self, facts: Tensor, temperature: Tensor, *, hard: bool, from_logits: bool, logits: bool
