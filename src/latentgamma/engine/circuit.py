@@ -81,6 +81,11 @@ class Circuit:
         arrays, sizes = schedule(self)
         return packed(arrays), sizes
 
+    @cached_property
+    def has_empty_products(self) -> bool:
+        """Whether some rule has an empty body, which is true."""
+        return bool((self.parts.sizes == 0).any())
+
     @property
     def used(self) -> Mask:
         """Whether an output or another node depends on each input. (inputs,)."""
@@ -139,12 +144,14 @@ class OpenRules:
 
 
 def open_rules(
-    program: Program, inputs: npt.ArrayLike, outputs: npt.ArrayLike, true: npt.ArrayLike = ()
-) -> OpenRules:
+    program: Program, inputs: npt.ArrayLike, outputs: npt.ArrayLike, true: npt.ArrayLike = (),
+    *, absorptive: bool = True,
+) -> OpenRules:  # fmt: skip
     """Return the rules that the outputs depend on, simplified.
 
     Inputs may be true or false, the atoms `true` are, and all others are false unless a rule
-    derives them.
+    derives them. Unless sums are `absorptive`, rules with an empty body stay, the atoms `true`
+    have one each, and `certain` has no atom.
     """
     M = program.M
     certain, asked = np.zeros((2, M), np.bool_)
@@ -166,11 +173,20 @@ def open_rules(
     rule, head = np.repeat(np.arange(program.R), program.head_sizes), program.head_indices
     # A rule that needs its own head adds nothing.
     circular = np.isin(rule * M + head, (bodies.owner * M + atoms)[~negative])
-    keep = ~blocked[rule] & ~certain[head] & ~circular
-    head, body = head[keep], bodies.keep(~holds).take(rule[keep])
+    keep = ~blocked[rule]
+    if absorptive:
+        keep &= ~certain[head] & ~circular
+        head, body = head[keep], bodies.keep(~holds).take(rule[keep])
+    else:
+        given = np.asarray(true, np.int64)
+        facts = Csr(np.zeros(len(given) + 1, np.int64), np.zeros(0, np.int64))
+        head = np.append(given, head[keep])
+        body = Csr.joined([facts, bodies.keep(~(holds & negative)).take(rule[keep])])
+        certain = np.zeros(M, np.bool_)
     # Backwards, a head makes its bodies needed: once more a closure.
+    goals, literals = head[body.sizes > 0], atoms_of_literals(body.indices)
     backwards = Program.from_arrays(
-        np.arange(len(head) + 1), head, atoms_of_literals(body.indices), body.indptr, atoms=M
+        np.arange(len(goals) + 1), goals, literals, np.unique(body.indptr), atoms=M
     )
     needed = np.flatnonzero(closure_of_mask(backwards, asked).state[head])
     return OpenRules(certain, head[needed], body.take(needed))
@@ -186,11 +202,13 @@ def compile_circuit(
     outputs: npt.ArrayLike,
     *,
     true: npt.ArrayLike = (),
+    absorptive: bool = True,
 ) -> Circuit:
     """Return the circuit from the atoms `inputs` to the atoms `outputs`, both given as indices.
 
     The atoms `true` are certainly true. All others without an input are false unless a rule derives
-    them.
+    them. `absorptive` says that the sum of true and anything is true, and so a sum of equal terms
+    is that term. Otherwise every rule counts: equal bodies, facts of the program, `true`.
 
     >>> from latentgamma import parse
     >>> program = parse("c :- a, b. d :- c. d :- e.")
@@ -199,7 +217,7 @@ def compile_circuit(
     (5, [1, 0, 2, 3])
     """
     fed, read = np.asarray(inputs, np.int64), np.asarray(outputs, np.int64)
-    rules = open_rules(program, fed, read, true)
+    rules = open_rules(program, fed, read, true, absorptive=absorptive)
     # The negation of an atom becomes an atom of its own, after all others.
     M, literals = program.M, rules.body.indices
     negated = np.unique(atoms_of_literals(literals[literals < 0]))
@@ -213,12 +231,13 @@ def compile_circuit(
     )
     leaf = np.full(definite.M, FALSE, np.int32)
     leaf[fed] = np.arange(len(fed))
-    return _numbered(definite, M, leaf, len(fed), np.where(rules.certain, TRUE, 0)[read], read)
+    constant = np.where(rules.certain, TRUE, 0)[read]
+    return _numbered(definite, M, leaf, len(fed), constant, read, absorptive)
 
 
 def _numbered(
     program: Program, M: int, leaf: Integers, inputs: int, constant: npt.NDArray[np.int64],
-    read: npt.NDArray[np.int64],
+    read: npt.NDArray[np.int64], absorptive: bool,
 ) -> Circuit:  # fmt: skip
     """Return nodes for the rules and atoms, numbered stage by stage; atoms from M on are negations."""
     order = rule_order(program)
@@ -226,10 +245,11 @@ def _numbered(
     head = program.head_indices.tolist()
     cyclic, in_order = order.cyclic.tolist(), order.rules.tolist()
 
-    # A body of several atoms is a product; the same body in several rules is one node.
+    # A body of several atoms, or of none, is a product; the same body in several rules is one node.
     product: dict[tuple[int, tuple[int, ...]], int] = {}
     products: list[tuple[int, int, list[int]]] = []  # level, cycle or −1, body
-    sources: dict[int, dict[int, None]] = {}  # of each sum: ~atom, or a product
+    # Of each sum: ~atom, or a product, and how often it counts.
+    sources: dict[int, dict[int, int]] = {}
     level_of_atom = [0] * program.M
     group_of_atom: dict[int, int] = {}
     for block, (start, stop) in enumerate(pairwise(order.block_ptr.tolist())):
@@ -239,15 +259,17 @@ def _numbered(
             base = max(level_of_atom[b] for j in members for b in body[j])
         for j in members:
             premises = body[j]
-            level = base + 1 if cyclic[block] else 1 + max(level_of_atom[b] for b in premises)
-            source = ~premises[0]
-            if len(premises) > 1:
+            below = base if cyclic[block] else max([level_of_atom[b] for b in premises], default=0)
+            level = below + 1
+            source = ~premises[0] if len(premises) == 1 else 0
+            if len(premises) != 1:
                 group = block if cyclic[block] else -1
                 source = product.setdefault((group, tuple(premises)), len(products))
                 if source == len(products):
                     products.append((level, group, premises))
                 level += not cyclic[block]
-            sources.setdefault(head[j], {})[source] = None
+            some = sources.setdefault(head[j], {})
+            some[source] = 1 if absorptive else some.get(source, 0) + 1
             level_of_atom[head[j]] = max(level, level_of_atom[head[j]])
         if cyclic[block]:
             for j in members:
@@ -284,8 +306,9 @@ def _numbered(
         if is_sum:
             atom = atoms[number]
             some = sources[atom]
-            terms += [[node_of_product[s] if s >= 0 else places[~s]] for s in some]
-            counts.append(len(some))
+            for s, times in some.items():
+                terms += [[node_of_product[s] if s >= 0 else places[~s]]] * times
+            counts.append(sum(some.values()))
             own.append(int(leaf[atom]))
         else:
             terms.append([places[b] for b in products[number][2]])

@@ -29,6 +29,7 @@ from latentgamma.engine.tensors import (
     has_triton,
     kept_with_owner,
 )
+from latentgamma.errors import ModelError
 
 #: Whether Triton interprets its kernels on tensors of the CPU, to test them without a GPU.
 _INTERPRETED = has_triton() and os.environ.get("TRITON_INTERPRET") == "1"
@@ -97,6 +98,8 @@ def run(circuit: Circuit, semiring: Semiring, inputs: Tensor, *, plain: bool = F
     """
     if inputs.dtype not in (torch.float32, torch.float64):
         return run(circuit, semiring, inputs.float(), plain=plain).to(inputs.dtype)
+    if semiring.run in (GODEL.run, SMOOTH.run):
+        _refuse_empty_products(circuit)
     if plain or not _has_kernel(circuit, semiring, inputs):
         return reference.run(circuit, semiring, inputs)
     keep = torch.is_grad_enabled() and inputs.requires_grad
@@ -123,6 +126,11 @@ def run(circuit: Circuit, semiring: Semiring, inputs: Tensor, *, plain: bool = F
         lambda tensors: reference.run(circuit, semiring, *tensors),
         [inputs],
     )
+
+
+def _refuse_empty_products(circuit: Circuit) -> None:
+    if circuit.has_empty_products:  # kernels take the least of at least one value
+        raise ModelError("minima and maxima take circuits with absorptive=True: compile it anew")
 
 
 # ---- The min/max closure as a module, which a compiler takes as one opaque operation
@@ -155,6 +163,7 @@ class MinMax(nn.Module):
 
     def __init__(self, circuit: Circuit, *, kernel: KernelChoice = "auto") -> None:
         super().__init__()
+        _refuse_empty_products(circuit)
         self.circuit = circuit
         self.kernel = kernel
         self._sizes = circuit.schedule[1]
