@@ -236,6 +236,21 @@ def test_transforms_give_the_derivatives_of_autograd(
     torch.testing.assert_close(tangent, expected[0] @ given[1])
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script")  # torch's own, where it is first used
+@pytest.mark.parametrize("name", SEMANTICS)
+def test_a_layer_whose_first_call_is_transformed_can_be_called_again(name: str) -> None:
+    """A tensor that is kept from that call must not belong to the transform."""
+    layer = new_layer(name, NEGATED)
+    given = values(1).double()[0]
+
+    def one(row: Tensor) -> Tensor:
+        return layer(row[None])[0].sum()
+
+    first = hessian(one)(given)
+    assert torch.equal(hessian(one)(given), first)
+    torch.testing.assert_close(jacfwd(one)(given), jacrev(one)(given))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("rules", [RULES, NEGATED])
 @pytest.mark.parametrize("mode", ["godel", "gamma"])

@@ -22,6 +22,7 @@ from latentgamma.engine.tensors import (
     hold,
     kept_with_owner,
     log_complement,
+    outside_transforms,
     values_can_be_read,
 )
 from latentgamma.errors import ModelError
@@ -101,7 +102,7 @@ class Nodes:
         return self._put(_table(self._terms, np.arange(count), count))
 
     def _put(self, array: np.ndarray) -> Tensor:
-        with torch.inference_mode(False):  # these may be needed for a gradient later
+        with outside_transforms():  # also where this is called later
             return torch.from_numpy(array).to(self._device)
 
 

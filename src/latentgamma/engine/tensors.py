@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib.util
 import math
 import warnings
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache, wraps
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -59,6 +60,13 @@ def log_odds_of_log(logs: Tensor) -> Tensor:
 Result = TypeVar("Result")
 
 
+@contextmanager
+def outside_transforms() -> Iterator[None]:
+    """Make tensors that last: none of the inference mode or of a transform of `torch.func`."""
+    with torch.inference_mode(False), torch._C._DisableFuncTorch():
+        yield
+
+
 def kept_with_owner(make: Callable[..., Result]) -> Callable[..., Result]:
     """Keep what a function makes of an object as long as the object lives.
 
@@ -70,7 +78,7 @@ def kept_with_owner(make: Callable[..., Result]) -> Callable[..., Result]:
     def get(owner: Any, *key: Hashable) -> Result:
         of_owner = kept.setdefault(owner, {})
         if key not in of_owner:
-            with torch.inference_mode(False):  # these may be needed for a gradient later
+            with outside_transforms():
                 of_owner[key] = make(owner, *key)
         return of_owner[key]
 

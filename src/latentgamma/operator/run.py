@@ -18,7 +18,7 @@ from torch.nn.functional import logsigmoid, softplus
 from latentgamma.certificate.constants import PROVED_GATES, Gate
 from latentgamma.engine.circuit import compile_circuit
 from latentgamma.engine.execute import KernelChoice, MinMax
-from latentgamma.engine.tensors import are_plain, can_be_rerun, held_log
+from latentgamma.engine.tensors import are_plain, can_be_rerun, held_log, outside_transforms
 from latentgamma.errors import ModelError
 from latentgamma.operator.kernels.interface import (
     MOST_VALUES,
@@ -513,7 +513,7 @@ class Runner:
             return read()
         if not are_plain(*values):
             return read()
-        with torch.inference_mode(False), torch.no_grad():  # it may be needed outside of this mode
+        with outside_transforms(), torch.no_grad():
             cache = self.cache if self.fixed is None else self.fixed.read
             return cache.get(key, values, read)
 
