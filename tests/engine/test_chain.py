@@ -107,6 +107,8 @@ CHAINS: list[tuple[str, int, int, Step, bool, str]] = [
     ("parity", 7, 2, lambda i, s, v: (s + v) % 2, False, "matrices of up to 2 states"),
     ("sum modulo 5", 6, 7, lambda i, s, v: (s + v) % 5, False, "matrices of up to 5 states"),
     ("sum modulo 12", 6, 5, lambda i, s, v: (s + 5 * v) % 12, True, "matrices of up to 12 states"),
+    ("sum modulo 40", 9, 10, lambda i, s, v: (s + v) % 40, True, "sums modulo 40 by FFT"),
+    ("falling modulo 35", 9, 8, lambda i, s, v: (s - 3 * v) % 35, True, "sums modulo 35 by FFT"),
     ("all sums", 5, 3, lambda i, s, v: s + v, False, "matrices of up to 11 states"),
     ("maximum", 6, 4, lambda i, s, v: max(s, v), False, "matrices of up to 4 states"),
     ("last two", 6, 3, lambda i, s, v: (3 * s + v) % 9, False, "states"),

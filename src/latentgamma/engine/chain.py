@@ -6,7 +6,8 @@ The probabilities of the last layer are a product of one matrix for each layer, 
 computed as a balanced tree. What the tree multiplies depends on the maps from state to state:
 
 - shifts (`sum(3,S+D) :- sum(2,S), digit(2,D)`): polynomials, by FFT;
-- other maps between few states, such as sums modulo m: dense matrices.
+- other maps between few states, such as sums modulo m: dense matrices;
+- shifts modulo m between more states: the sum itself by FFT, and each state has every m-th sum.
 
 An FFT has an absolute error, which hides small probabilities. So the distributions of the variables
 are tilted, p(v) exp(θ v) / Z, with the θ that makes the sum that is asked for the mean: it is likely
@@ -82,6 +83,7 @@ class Chain:
         rules: The number of rules.
         shifts: By how much each value shifts the state, for each layer of a sum; none for matrices.
         labels: The number that each state of the last layer of the sum stands for.
+        modulus: What the numbers of a sum are taken modulo, or 0.
         readout: A layer after the sum that reads one more variable, such as a label.
     """
 
@@ -91,12 +93,14 @@ class Chain:
     rules: int
     shifts: tuple[Integers, ...] = ()
     labels: Integers | None = None
+    modulus: int = 0
     readout: ChainLayer | None = None
 
     def __str__(self) -> str:
         what = f"matrices of up to {max(layer.states for layer in self.layers)} states"
         if self.shifts:
-            what = "sums by FFT, tilted to each output"
+            modulo = f" modulo {self.modulus}" if self.modulus else ""
+            what = f"sums{modulo} by FFT, tilted to each output"
         on_cpu = self.prefers_pass(torch.device("cpu"))
         rest = "; on a CPU by one sum-product pass" if on_cpu else ""
         layers = f"{len(self.layers)} layers ({self.rules} rules)"
@@ -139,6 +143,19 @@ class Chain:
     def _shift_table(self) -> Integers:
         """What each value of each layer adds, (N, V)."""
         return np.stack([np.pad(part, (0, self._width - len(part))) for part in self.shifts])
+
+    @property
+    def _sums_of_states(self) -> Integers:
+        """Sums, and the last state that each of them is, (2, sums)."""
+        assert self.labels is not None
+        states = np.arange(len(self.labels))
+        if not self.modulus:
+            return np.stack((self.labels, states))
+        every = np.arange(1 + sum(int(part.max()) for part in self.shifts))
+        state = np.full(self.modulus, -1)
+        state[self.labels] = states
+        state = state[every % self.modulus]
+        return np.stack((every, state))[:, state >= 0]
 
     def logs(self, p: Tensor) -> Tensor:
         """Return the logarithms of probabilities in float64, zeros included.
@@ -201,12 +218,13 @@ class Chain:
 
     def _sums(self, logs: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
         shift = _on_device(self, "_shift_table", logs.device)  # (N, V), from 0
-        label = _on_device(self, "labels", logs.device).double()  # (states,)
+        sums, states = _on_device(self, "_sums_of_states", logs.device)
+        label = sums.double()
         width = int(max(part.max() for part in self.shifts)) + 1
         place = torch.arange(len(shift), device=shift.device)[:, None] * width + shift
         in_place = all(np.array_equal(part, np.arange(width)) for part in self.shifts)
         found, doubtful = [], []
-        for weight in weights.unbind(1):  # (B, states)
+        for weight in weights.index_select(2, states).unbind(1):  # (B, sums)
             target = self._target(logs.detach(), shift, label, weight.detach())
             theta = _tilt(logs.detach(), shift.double(), target)  # (B,)
             tilted = logs + theta[:, None, None] * shift
@@ -219,7 +237,7 @@ class Chain:
             # exp(-θ (s - target)) is one at the target and large where nothing can be read.
             exponent = -theta[:, None] * (label - target[:, None])
             back = exponent.clamp(max=_MOST_EXPONENT).exp() * weight
-            reached = pmf.index_select(1, label.long())
+            reached = pmf.index_select(1, sums)
             total = (reached * back).sum(1)
             noise = _LEAST_TILTED * back.detach().sum(1)
             scale = log_z.sum((1, 2)) - theta * target
@@ -355,12 +373,14 @@ def find_chain(
     )
     for readout in (None, found[-1]) if len(found) > 2 else (None,):
         body = found if readout is None else found[:-1]
-        shifts = None
+        shifts, modulus = None, 0
         if len(last) <= MOST_SUMS and all(layer.complete for layer in body):
             shifts = _shifts(body) or _named_shifts(body, atoms, program)
+            if shifts is None and (most := max(layer.states for layer in found)) > MOST_STATES:
+                shifts, modulus = _named_shifts(body, atoms, program, most), most
         if shifts is not None:
             bare = tuple(replace(layer, entries=np.zeros((3, 0), np.int32)) for layer in body)
-            return Chain(bare, columns, last, rules, *shifts, readout)
+            return Chain(bare, columns, last, rules, *shifts, modulus, readout)
     if max(layer.states for layer in found) <= MOST_STATES:
         return Chain(tuple(found), columns, last, rules)
     return None
@@ -507,12 +527,13 @@ def _from_zero(offsets: Sequence[Floats], number: Floats) -> tuple[tuple[Integer
 
 
 def _named_shifts(
-    layers: Sequence[ChainLayer], atoms: Sequence[Integers], program: Program
+    layers: Sequence[ChainLayer], atoms: Sequence[Integers], program: Program, modulus: int = 0
 ) -> tuple[tuple[Integers, ...], Integers] | None:
     """Return the same with the last number in the name of each state as its number.
 
     Where the sums of the first layers are all different, as of coins or of the digits of long
-    numbers, nothing else says what their numbers are. Every map has to be a shift.
+    numbers, nothing else says what their numbers are. Every map has to be a shift, modulo
+    `modulus` if it is not 0.
     """
     number, offsets = np.zeros(1), []
     for layer, states in zip(layers, atoms, strict=False):
@@ -521,15 +542,22 @@ def _named_shifts(
             return None
         after = np.array([float(name[0]) for name in names if name])
         state, value, target = layer.entries
+        if modulus and (after.min() < 0 or after.max() >= modulus):
+            return None
         offset = np.empty(layer.values)
         offset[value] = after[target] - number[state]
-        if not np.array_equal(number[state] + offset[value], after[target]):
+        if modulus:  # the nearest to 0
+            offset = (offset + modulus // 2) % modulus - modulus // 2
+        missed = number[state] + offset[value] - after[target]
+        if (missed % modulus if modulus else missed).any():
             return None
         if len(np.unique(after)) < layer.states:
             return None
         offsets.append(offset)
         number = after
     moved, labels = _from_zero(offsets, number)
+    if modulus:
+        return moved, labels % modulus
     unit = max(int(np.gcd.reduce(np.concatenate(moved))), 1)
     moved, labels = tuple(part // unit for part in moved), labels // unit
     # An FFT has a place for every sum, also for those that no state has.
