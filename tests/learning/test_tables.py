@@ -1185,3 +1185,12 @@ def test_folds_divide_the_rows_at_random(scale):
     sizes = np.array([fold.sum(0) for fold in folds])
     assert (np.abs(sizes - totals.sum(0) / 5) < 2 + 1e-9 * totals.sum()).all()
     assert (np.std(folds, axis=0) > 1).all() == (scale < 1e9)
+
+
+def test_columns_of_a_frame_may_have_the_names_of_methods_of_files():
+    pandas = pytest.importorskip("pandas")
+    read = np.arange(40.0)
+    frame = pandas.DataFrame({"read": read, "name": read % 3, "write": read >= 18})
+    classifier = lg.RuleClassifier().fit(frame[["read", "name"]], frame["write"])
+    assert list(map(str, classifier.rules_)) == ["write :- read >= 18."]
+    assert list(map(str, lg.fit(frame, label="write").rules_)) == ["write :- read >= 18."]

@@ -152,6 +152,11 @@ def is_path(source: Any) -> bool:
     return isinstance(source, (str, os.PathLike))
 
 
+def is_open_file(source: Any) -> bool:
+    """Return whether this is an open file; a data frame may have a column called `read`."""
+    return callable(getattr(source, "read", None))
+
+
 class Cells(NamedTuple):
     """The columns of a table, as they are there.
 
@@ -194,7 +199,7 @@ def read_cells(
             with opened(path) as file:
                 return read_cells(file, what, delimiter=delimiter, ignore=ignore)
         source = read_parquet(path)
-    if hasattr(source, "read"):
+    if is_open_file(source):
         names, rows = _read_text(source, what, delimiter)
         lines = [number for number, _ in rows]
         columns: list[Any] = [[cells[i] for _, cells in rows] for i in range(len(names))]
@@ -444,8 +449,8 @@ def _path(source: Any) -> Path:
 def _table(what: str, source: Any, reading: _Reading) -> ValueTable:
     """Return the values of any source, and the names of the columns where it has any."""
     delimiter, ignore = reading
-    if is_path(source) or hasattr(source, "read") or is_frame(source):
-        name = str(getattr(source, "name", what)) if hasattr(source, "read") else what
+    if is_path(source) or is_open_file(source) or is_frame(source):
+        name = str(getattr(source, "name", what)) if is_open_file(source) else what
         name = "standard input" if name == "<stdin>" else name
         return read_table(source, name, delimiter=delimiter, ignore=ignore)
     if ignore:
@@ -509,7 +514,7 @@ def _trajectories(source: Any, targets: Any, reading: _Reading) -> tuple[ValueTa
     if targets is not None:
         raise DataError("trajectories bring their own targets: pass the states alone")
     names, what = None, "trajectories"
-    if is_path(source) or hasattr(source, "read") or is_frame(source):
+    if is_path(source) or is_open_file(source) or is_frame(source):
         table = _table(what, source, reading)
         names, what = table.columns, table.source
         parts = [table.values]

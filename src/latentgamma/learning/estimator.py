@@ -39,7 +39,7 @@ from latentgamma.learning.columns import (
     read_file,
     same_columns,
 )
-from latentgamma.learning.data import is_frame, is_path
+from latentgamma.learning.data import is_frame, is_open_file, is_path
 from latentgamma.learning.fit import fit
 from latentgamma.learning.forms import Form, Learned, Progress, learn_form, make_list, make_score
 from latentgamma.learning.lists import ListSearch
@@ -1020,7 +1020,7 @@ def fit_table(
         DataError: there is no such column, or the table cannot be learned from.
         ArgumentError: an option has a value that it cannot have.
     """
-    if is_path(source) or hasattr(source, "read"):
+    if is_path(source) or is_open_file(source):
         columns = read_file(source, delimiter=delimiter, ignore=ignore)
         name = Path(source).name if is_path(source) else "the table"
     else:
