@@ -604,8 +604,10 @@ x(X), 'night train' :- größe(X), not ä(X).
 größe(X), X <-3 => y(X).
 "schön" :- 3.
 3.
+#sum { X : größe(X) } = 3, größe(Y) => z(Y), z.
+#true -> u.
 """)
-    assert program.facts >= {"größe(1)", "x(2)", "night train", "schön", "3"}
+    assert program.facts >= {"größe(1)", "x(2)", "night train", "schön", "3", "z(2)", "z", "u"}
     assert "y(1)" not in program.facts
     assert str(lg.derivation(program, [], "night train")).splitlines() == [
         "'night train'  by line 2 with X=1",

@@ -306,11 +306,12 @@ def _rewritten_statement(tokens: list[re.Match[str]]) -> list[tuple[str, int]]:
         # What was apart stays apart.
         gap = " " if n and tokens[n - 1].end() < token.start() else ""
         pieces.append((gap + piece, token.start() - len(gap)))
-    if top[0].startswith("#") or (arrows and arrows[0] == 0 and top[0] in {":-", "<-"}):
-        return pieces if changed else []
     arrow = arrows[0] if arrows else len(tokens) - 1
+    forward = top[arrow] in {"=>", "->"}
+    if not forward and (top[0] == "#" or arrow == 0):  # a declaration, or a rule without a head
+        return pieces if changed else []
     left, right = range(arrow), range(arrow + 1, len(tokens) - 1)
-    sides = (right, left) if top[arrow] in {"=>", "->"} else (left, right)
+    sides = (right, left) if forward else (left, right)
     heads: list[list[int]] = [[]]
     for n in sides[0]:
         if top[n] in {";", ":", "|", "{", "#"}:
