@@ -143,6 +143,8 @@ def test_facts_and_several_heads() -> None:
     assert parse("a. b :- . => c.") == Program.from_rules([("a", []), ("b", []), ("c", [])])
     assert parse("a, b.") == Program.from_rules([(["a", "b"], [])])
     assert parse("c => a, b.") == parse("a, b :- c.") == Program.from_rules([(["a", "b"], ["c"])])
+    for body in ("not a, b", "age < 3, not b", "b, 2 { a; c; not d }", "not 1 { a }, b"):
+        assert parse(f"{body} => h, g.") == parse(f"h, g :- {body}.")
     assert parse("a.b:-a.3.") == Program.from_rules([("a", []), ("b", ["a"]), ("3", [])])
 
 
@@ -200,7 +202,9 @@ GROUND = "ground the rules first"
         ("X :- a.", "1:1", "'X' is a variable"),
         ("a :- _.", "1:6", "'_' is a variable"),
         ("{a} :- b.", "1:1", "a choice"),
-        ("1 {a; b} 1 :- c.", "1:3", "a choice"),
+        ("1 {a; b} 1 :- c.", "1:10", "a choice"),
+        ("b, 2 {a; b} :- c.", "1:6", "a choice"),
+        ("2 {a; b : c}.", "1:3", "a choice"),
         ("a :- {b; c}.", "1:6", "an aggregate"),
         ("a :- 3 { b; c }.", "1:6", "the bound of this count is from 1 to 2"),
         ("a :- 0 { b; c }.", "1:6", "the bound of this count is from 1 to 2"),

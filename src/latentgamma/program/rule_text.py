@@ -139,7 +139,7 @@ _CONSTRUCTS = tuple(
         ("statement", r"\*/", "'*/' closes no comment; comments in '/* */' do not nest"),
         (
             "statement head derived heads",
-            r"(?:[0-9]++\s*+)?\{",
+            r"(?:[0-9]++\s*+)?\{|(?:(?<=\})|(?<=\}\s))[0-9]",
             f"a choice ('{{{{…}}}}') {_NOT_DEFINITE}; give the chosen atoms as facts when asking",
         ),
         (
@@ -279,7 +279,7 @@ def _describe_symbol(text: str, at: int) -> str:
 #               | "#external" atom "." | "#show" anything "."
 #     heads     = atom { "," atom }        every one of them follows (clingo would read "or")
 #     body      = literal { "," literal }
-#     literal   = [ "not" ] ( atom | condition | count )   "not" and counts after ":-" only
+#     literal   = [ "not" ] ( atom | condition | count )
 #     atom      = word | number | term | quoted name       (see `latentgamma.program.names`)
 #     condition = column comparison        the column is a word or a quoted name
 #     count     = number "{" literal { ";" literal } "}"   at least so many of them
@@ -365,7 +365,9 @@ class _RuleReader:
         self.denied: dict[str, None] = {}
         self.arrow = 0  # the kind of this statement's arrow, or _EXTERNAL
         self.last = 0  # the kind of the token before; 0 at the start of a statement
-        self.condition: int | None = None  # where the first condition before any arrow stands
+        # Where the first literal before any arrow stands that is not an atom, and what is expected
+        # there, for the error if it turns out to be a head.
+        self.literal: tuple[int, Expected] | None = None
         self.sign = ""  # the comma, arrow or directive before, for errors
 
     def read(self) -> Program:
@@ -439,8 +441,7 @@ class _RuleReader:
         if self.last != _ATOM:
             return False
         atoms, name, repeated, start = self.atom
-        counts = self.arrow in {_ARROW, _EXTERNAL}
-        if counts and name.isdigit() and _opening_brace(self.text, self.at):
+        if self.arrow != _REVERSED and name.isdigit() and _opening_brace(self.text, self.at):
             return self.read_count(start)
         if not is_column(self.text, start, self.token_end):
             return False
@@ -451,9 +452,9 @@ class _RuleReader:
         if found is None:
             return False
         if self.arrow == _REVERSED:
-            raise self.derived_condition(start)
-        if self.arrow == 0 and self.condition is None:
-            self.condition = start
+            raise self.derived(start)
+        if self.arrow == 0 and self.literal is None:
+            self.literal = start, "condition"
         if not repeated:
             del atoms[name]
         atoms[condition_text(name, *found[:2])] = None
@@ -466,7 +467,11 @@ class _RuleReader:
         try:
             count, end = read_count(self.text, start)
         except UnreadableName as error:
+            if self.arrow == 0:
+                raise self.unexpected(self.at, "heads", self.at) from None
             raise error_at(self.text, error.position, error.problem, self.path) from None
+        if self.arrow == 0 and self.literal is None:
+            self.literal = self.at, "heads"
         atoms, name, repeated, _ = self.atom
         if not repeated:
             del atoms[name]
@@ -487,13 +492,14 @@ class _RuleReader:
                 problem = f'{variable[0]} starts like a variable; write "{variable[0]}", in quotes'
         return error_at(self.text, at, problem, self.path, kind)
 
-    def derived_condition(self, start: int) -> ParseError:
-        return error_at(
-            self.text,
-            start,
-            "a rule does not derive a condition, whose truth comes from the column; derive a name",
-            self.path,
+    def derived(self, start: int, expected: Expected = "condition") -> ParseError:
+        """Return the error for a head that is a condition, a negation or a count."""
+        if expected != "condition":
+            return self.unexpected(start, expected, start)
+        problem = (
+            "a rule does not derive a condition, whose truth comes from the column; derive a name"
         )
+        return error_at(self.text, start, problem, self.path)
 
     def read_comma(self, token: re.Match[str]) -> bool:
         return self.last == _ATOM and self.arrow != _EXTERNAL and self.take(token)
@@ -502,8 +508,8 @@ class _RuleReader:
         if self.arrow or self.last not in {_ATOM, 0}:
             return False
         self.arrow = token.lastindex or 0
-        if self.arrow == _ARROW and self.condition is not None:
-            raise self.derived_condition(self.condition)
+        if self.arrow == _ARROW and self.literal is not None:
+            raise self.derived(*self.literal)
         return self.take(token)
 
     def start_declaration(self, token: re.Match[str]) -> bool:
@@ -515,8 +521,12 @@ class _RuleReader:
         return self.take(token)
 
     def read_not(self, token: re.Match[str]) -> bool:
-        in_body = self.arrow == _ARROW and self.last in {_ARROW, _COMMA}
-        return self.negation and in_body and self.take(token)
+        before = self.last in {0, _ARROW, _COMMA} and self.arrow in {0, _ARROW}
+        if not (self.negation and before):
+            return False
+        if self.arrow == 0 and self.literal is None:
+            self.literal = token.start(_NOT), self.expected()
+        return self.take(token)
 
     def take(self, token: re.Match[str]) -> bool:
         """Go on after a sign or a word that is not an atom."""
@@ -530,8 +540,8 @@ class _RuleReader:
     def end_statement(self, token: re.Match[str]) -> bool:
         if self.last != _ATOM and not (self.last == _ARROW and self.left):
             return False  # also ':- .', which no facts would meet
-        if self.arrow == 0 and self.condition is not None:
-            raise self.derived_condition(self.condition)
+        if self.arrow == 0 and self.literal is not None:
+            raise self.derived(*self.literal)
         heads, body = self.left, self.right
         if self.arrow == _REVERSED:
             heads, body = body, heads
@@ -578,7 +588,7 @@ class _RuleReader:
             return "body" if self.arrow == _ARROW else "heads"
         if self.last == _REVERSED:
             return "derived"
-        return "condition" if self.arrow == _ARROW else "head"
+        return "condition" if self.arrow == _ARROW or self.last == _NOT else "head"
 
     def unexpected(self, at: int, expected: Expected, token_end: int) -> ParseError:
         """Return the error for what stands at or after this place instead of what was expected.
