@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
+from fractions import Fraction
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -240,6 +241,18 @@ def test_distances_are_those_of_the_nearest_number(first: str) -> None:
             said = str(change)
             assert ("more than" in said) == (further and nearest > 1 / 16)
             assert ("short" in said) == ((change.distance or 0) > 0)
+
+
+@pytest.mark.parametrize("first", ["x < 3", "y < 3"])
+def test_a_number_without_end_is_changed_last(first: str) -> None:
+    second = "y < 3" if first == "x < 3" else "x < 3"
+    decider = lg.Decider(f"a :- {first}. a :- {second}.", "a")
+    for large in (float("inf"), 10**400, Fraction(10**400), 1e308):
+        (change,) = decider({"x": large, "y": 5}).missing["a"] or ()
+        assert str(change) == "y < 3 (y is 5: more than 2 too much)"
+        (change,) = decider({"x": large, "y": large}).missing["a"] or ()
+        assert "inf too much" not in str(change)
+        assert decider({"x": -large}).answers == {"a": True}
 
 
 def test_the_proof_of_a_negation_names_values_that_are_missing() -> None:

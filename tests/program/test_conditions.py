@@ -295,8 +295,7 @@ def test_what_cannot_be_evaluated_is_one_clear_line() -> None:
         country.holds(49)
     with pytest.raises(DataError, match="'age' is True"):
         age.holds(True)
-    with pytest.raises(DataError, match="'age' is 1000"):
-        age.mask([10**400])
+    assert age.mask([10**400, -(10**400)]).tolist() == [False, True]  # beyond floats, as 1e400 is
     with pytest.raises(DataError, match=r"^the table has no column 'age'; it has 'Age'$"):
         condition_rows([age], {"Age": [1]})
     with pytest.raises(DataError, match="'country' has 2 rows, but the first has 1"):

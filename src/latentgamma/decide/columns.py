@@ -97,12 +97,13 @@ class Column:
 
     def region(self, value: Any) -> int | None:
         """Return the region of a value; None if it is missing."""
-        known = self._checked(value)
+        known = self.known(value)
         if known is None:
             return None
         return bisect_left(self.points, known) + bisect_right(self.points, known)
 
-    def _checked(self, value: Any) -> Any:
+    def known(self, value: Any) -> Any:
+        """Return the number or the text that a value is; None if it is missing."""
         if is_missing(value):
             return None
         if self.text is None:  # only asked whether it is missing

@@ -854,7 +854,7 @@ class Decider:
         for name, column in self.columns.items():
             if not column.bits & cone:
                 continue
-            value = request.get(name)
+            value = column.known(request.get(name))
             now, here = column.region(value), decision._given & column.bits
             nearest: dict[int, _Option] = {}
             for region in range(column.first, len(column.masks)):
@@ -1010,8 +1010,11 @@ def _distance(
         return None, 1.0
     # The end of the region that is nearer: the constant itself, or one that is not part of it.
     place = region // 2 - (region % 2 == 0 and region > now)
-    distance = float(column.points[place]) - float(value)
-    return distance, abs(distance) / (1.0 + abs(float(value)) + abs(distance))
+    distance = float(column.points[place]) - value
+    if math.isinf(distance):
+        return None, 1.0
+    ratio = abs(distance) / (1.0 + abs(value))
+    return distance, ratio / (1.0 + ratio)
 
 
 def _used(fired: list[tuple[int, _Rule]], wanted: int) -> list[tuple[int, _Rule]]:

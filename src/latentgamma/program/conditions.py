@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -212,10 +213,13 @@ def column_value(column: str, value: object, *, text: bool) -> float | str:
             return value.isoformat("T", "seconds").removesuffix("T00:00:00")
         if text and isinstance(value, date):
             return value.isoformat()
-        if _is_number(value) and not text:
-            return plain_number(value)  # type: ignore[arg-type]
-    except OverflowError:  # an int of hundreds of digits, or a time before the year 1 in UTC
+    except OverflowError:  # a time before the year 1 in UTC
         pass
+    if _is_number(value) and not text:
+        try:
+            return plain_number(value)  # type: ignore[arg-type]
+        except OverflowError:  # hundreds of digits: larger than every constant
+            return math.inf if value > 0 else -math.inf  # type: ignore[operator]
     raise wrong_kind(column, value, text=text)
 
 
