@@ -70,11 +70,17 @@ def test_decisions_over_http(address: str) -> None:
         }
         # What the service takes, its description allows.
         schema = described["components"]["schemas"]["Request"]
-        for request in ({"age": 1, "p": 0.3, "q": "no"}, {"age": 1, "p": 1}):
+        for request in ({"age": 1, "p": 0.3, "q": " No "}, {"age": 1, "p": 1}):
             jsonschema.validate(request, schema)
             assert client.post("/decide", json=request).status_code == 200
-        with pytest.raises(jsonschema.ValidationError):
-            jsonschema.validate({"p": 1.5}, schema)
+        for request in ({"p": 1.5}, {"p": "perhaps"}):
+            with pytest.raises(jsonschema.ValidationError):
+                jsonschema.validate(request, schema)
+            assert client.post("/decide", json=request).status_code == 400
+        replies = described["paths"]["/decide"]["post"]["responses"]["200"]["content"]
+        jsonschema.validate(
+            found, replies["application/json"]["schema"] | {"components": described["components"]}
+        )
 
 
 @pytest.mark.parametrize(

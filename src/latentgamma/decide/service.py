@@ -178,6 +178,7 @@ def _openapi(decider: Decider) -> dict[str, Any]:
         properties[name] = {
             "description": "true, false, yes, no, or a probability",
             "type": ["boolean", "number", "string", "null"],
+            "pattern": r"^\s*([Tt][Rr][Uu][Ee]|[Ff][Aa][Ll][Ss][Ee]|[Yy][Ee][Ss]|[Nn][Oo])\s*$",
             "minimum": 0,
             "maximum": 1,
         }
@@ -196,18 +197,21 @@ def _openapi(decider: Decider) -> dict[str, Any]:
     def content(schema: dict[str, Any]) -> dict[str, Any]:
         return {"content": {"application/json": {"schema": schema}}}
 
-    def several(name: str) -> dict[str, Any]:
-        one = {"$ref": f"#/components/schemas/{name}"}
-        return {"oneOf": [one, {"type": "array", "items": one}]}
+    one, decided, error = (
+        {"$ref": f"#/components/schemas/{name}"} for name in ("Request", "Decision", "Failed")
+    )
+    requests = {"oneOf": [one, {"type": "array", "items": one}]}
+    # In a list, the error of a bad request is in the place of its decision.
+    replies = {"oneOf": [decided, {"type": "array", "items": {"oneOf": [decided, error]}}]}
 
     def operation(summary: str) -> dict[str, Any]:
-        wrong = {"description": "a bad request", **content({"$ref": "#/components/schemas/Failed"})}
+        wrong = {"description": "a bad request", **content(error)}
         return {
             "post": {
                 "summary": summary,
-                "requestBody": {"required": True, **content(several("Request"))},
+                "requestBody": {"required": True, **content(requests)},
                 "responses": {
-                    "200": {"description": "the decision", **content(several("Decision"))},
+                    "200": {"description": "the decision", **content(replies)},
                     "400": wrong,
                     "413": wrong,
                     "503": {**wrong, "description": "the answer takes too long"},
