@@ -276,7 +276,7 @@ def test_check_lists_every_violation(seed: int) -> None:
 def test_check_takes_frames_in_any_order_and_refuses_scores() -> None:
     pyarrow = pytest.importorskip("pyarrow")
     req = Requirements.from_text(PETS)
-    frame = pd.DataFrame({"fish": [1], "wild": [1], "pet": [1], "dog": [0], "cat": [1]})
+    frame = pd.DataFrame({"fish": ["x"], "wild": [1], "pet": [1], "dog": [0], "cat": [1]})
     for table in (frame, pyarrow.Table.from_pandas(frame)):
         assert [req[c] for c in req.check(table).pairs[:, 1]] == ["-wild :- pet."]
     with pytest.raises(DataError, match=r"0 and 1 only, but row 0 has 0\.3 for 'cat'"):

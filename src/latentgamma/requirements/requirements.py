@@ -448,6 +448,9 @@ class Requirements(Displayed, Immutable):
         Raises:
             DataError: if Y is not a matrix of 0 and 1, or a label has no column.
         """
+        if labels is None and (columns := _frame_columns(Y)) is not None:
+            own = [name for name in columns if str(name) in self.index]
+            Y = Y.select(own) if hasattr(Y, "select") else Y[own]
         rows, names = label_matrix(Y, labels, "Y", self.labels)
         over = self if names == self.labels else self.relabel(names)
         broken = np.zeros((0, 2), np.int64)
@@ -647,11 +650,17 @@ def _names(labels: Any) -> tuple[str, ...]:
     return names
 
 
+def _frame_columns(Y: Any) -> Any:
+    """Return the names of the columns of a frame; None for another table."""
+    # The columns of pyarrow are data.
+    return getattr(Y, "column_names", None) or getattr(Y, "columns", None)
+
+
 def label_matrix(
     Y: Any, labels: Sequence[str] | None, what: str, default: tuple[str, ...] | None = None
 ) -> tuple[Booleans, tuple[str, ...]]:
     """Return a Boolean matrix and the names of its columns."""
-    columns = getattr(Y, "column_names", None) or getattr(Y, "columns", None)  # pyarrow's are data
+    columns = _frame_columns(Y)
     if hasattr(Y, "toarray"):
         Y = Y.toarray()
     if hasattr(Y, "detach"):
