@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import latentgamma as lg
-from latentgamma import Requirements
+from latentgamma import Requirements, parse
 from latentgamma.errors import (
     ArgumentError,
     DataError,
@@ -274,6 +274,21 @@ def test_check_lists_every_violation(seed: int) -> None:
 
 
 def test_check_takes_frames_in_any_order_and_refuses_scores() -> None:
+def test_requirements_are_chosen_by_number_or_by_truth_values() -> None:
+    req = Requirements.from_text("a :- b.\nb :- c.\nc :- d.")
+    assert str(req.subset([2, 0])) == "c :- d.\na :- b."
+    for chosen in ([True, False, True], np.array([True, False, True])):
+        assert str(req.subset(chosen)) == "a :- b.\nc :- d."
+    assert len(req.subset([])) == 0
+    with pytest.raises(IndexError):
+        req.subset([3])
+
+
+def test_a_program_with_counts_is_not_made_of_clauses() -> None:
+    with pytest.raises(ProgramError, match=r"no counts: 2 \{ a; b; c \}; write a clause for each"):
+        Requirements.from_program(parse("d :- c. :- 2 { a; b; c }."))
+
+
     pyarrow = pytest.importorskip("pyarrow")
     req = Requirements.from_text(PETS)
     frame = pd.DataFrame({"fish": ["x"], "wild": [1], "pet": [1], "dog": [0], "cat": [1]})

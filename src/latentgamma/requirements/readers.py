@@ -14,7 +14,8 @@ import numpy as np
 
 from latentgamma._arguments import one_of
 from latentgamma._progress import Progress
-from latentgamma.errors import ArgumentError, ParseError
+from latentgamma.errors import ArgumentError, ParseError, ProgramError
+from latentgamma.program.counting import counts_of
 from latentgamma.program.dimacs import read_clauses
 from latentgamma.program.files import decompress, read_bytes
 from latentgamma.program.names import UnreadableName, read_name
@@ -420,6 +421,11 @@ def read_program_rules(program: Program) -> ClauseList:
     found = ClauseList("<program>")
     violated = {program.index[name] for name in program.requirements.values()}
     for i, name in enumerate(program.atoms):
+    if counts := counts_of(program):
+        raise ProgramError(
+            f"a requirement is a clause, which has no counts: {program.atoms[min(counts)]}; write a "
+            "clause for each set of labels that decides it, such as ':- a, b.' for any two"
+        )
         if i not in violated:
             found.label(name)
     place = [found.index.get(name, -1) for name in program.atoms]

@@ -411,9 +411,9 @@ class Requirements(Displayed, Immutable):
         new = np.array([place.get(name, -1) for name in self.labels] or [0], np.int32)[self.atoms]
         return replace(self, labels=names, literals=np.where(self.literals < 0, ~new, new))
 
-    def subset(self, chosen: npt.ArrayLike) -> Requirements:
-        """Return some of the requirements, by number."""
-        rows = np.asarray(chosen, np.int64)
+    def subset(self, chosen: Sequence[int] | npt.NDArray[Any]) -> Requirements:
+        """Return some of the requirements, by number, or by a truth value for each."""
+        rows = np.arange(len(self))[list(chosen)]
         clauses = Csr(self.indptr, self.literals).take(rows)
         changed: dict[str, Any] = {
             name: None if getattr(self, name) is None else getattr(self, name)[rows]
