@@ -71,6 +71,7 @@ def test_names_with_capitals_and_quotes() -> None:
         ("a :- b & c.", r":2:8: expected a label, but found '&'; 'and' is written ','"),
         ("~a ; b.", r":2:1: .* found '~'; a negated label is written '-a' or 'not a'"),
         ("a :- b; c.", r":2:7: .* write one requirement for each body"),
+        ("a => b, c", r":2:7: .* found ','\n"),
         ("a/b :- c.", r":2:2: .* letters, digits and _ is in quotes"),
     ],
 )
@@ -273,7 +274,6 @@ def test_check_lists_every_violation(seed: int) -> None:
     assert found.broken_rows.tolist() == sorted({row for row, _ in expected})
 
 
-def test_check_takes_frames_in_any_order_and_refuses_scores() -> None:
 def test_requirements_are_chosen_by_number_or_by_truth_values() -> None:
     req = Requirements.from_text("a :- b.\nb :- c.\nc :- d.")
     assert str(req.subset([2, 0])) == "c :- d.\na :- b."
@@ -289,6 +289,7 @@ def test_a_program_with_counts_is_not_made_of_clauses() -> None:
         Requirements.from_program(parse("d :- c. :- 2 { a; b; c }."))
 
 
+def test_check_takes_frames_in_any_order_and_refuses_scores() -> None:
     pyarrow = pytest.importorskip("pyarrow")
     req = Requirements.from_text(PETS)
     frame = pd.DataFrame({"fish": ["x"], "wild": [1], "pet": [1], "dog": [0], "cat": [1]})

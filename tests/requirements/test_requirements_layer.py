@@ -1,6 +1,7 @@
 """Layers equal the definition by enumeration, and no input whatsoever gives a violation."""
 
 import pickle
+import re
 from pathlib import Path
 
 import numpy as np
@@ -269,6 +270,9 @@ def test_nan_and_wrong_shapes_are_refused() -> None:
             call(torch.zeros(2, L, dtype=torch.long))
     with pytest.raises(StateError, match="thresholds"):
         layer.decide(torch.zeros(2, L), thresholds=[0.0, 1.0])
+    for wrong in ("0.5", [None], [[0.5], [0.5, 0.5]]):
+        with pytest.raises(StateError, match=re.escape(f"labels, not {wrong!r}")):
+            layer.decide(torch.zeros(2, L), thresholds=wrong)
     assert layer(torch.zeros(3, 2, L)).shape == (3, 2, L)
     assert layer.decide(torch.zeros(L)).shape == (L,)
     assert layer(torch.zeros(0, L)).shape == (0, L)

@@ -17,7 +17,7 @@ from torch.nn import functional
 from latentgamma._arguments import one_of, real_number, whole_number, wrong
 from latentgamma._display import Displayed
 from latentgamma._progress import Progress
-from latentgamma._text import listing, quantity
+from latentgamma._text import listing, quantity, shortened
 from latentgamma.engine.diagram import compile_diagram
 from latentgamma.engine.diagram_torch import DiagramPasses
 from latentgamma.engine.fused import label_loss
@@ -160,11 +160,16 @@ class RequirementsLayer(nn.Module):
             self._require_hierarchy()
         rows = self._rows(logits.detach() if isinstance(logits, Tensor) else logits, wait=True)
         if thresholds is not None:
-            limit = torch.as_tensor(thresholds, dtype=rows.dtype, device=rows.device)
+            try:
+                limit = torch.as_tensor(thresholds, dtype=rows.dtype, device=rows.device)
+            except (TypeError, ValueError, RuntimeError):  # no numbers
+                limit = rows.new_empty(0, 0)
             if limit.ndim > 1 or limit.numel() not in (1, len(self.labels)):
+                shape = getattr(thresholds, "shape", None)
+                given = shortened(repr(thresholds)) if shape is None else f"of shape {tuple(shape)}"
                 raise StateError(
                     f"thresholds are one number, or one for each of the "
-                    f"{quantity(len(self.labels), 'label')}, not of shape {tuple(limit.shape)}"
+                    f"{quantity(len(self.labels), 'label')}, not {given}"
                 )
             rows = self._rows(rows - limit, wait=True)
         with torch.no_grad():

@@ -146,7 +146,9 @@ class _LineReader:
             problem += "; a label with spaces is written in quotes, and 'and' as ','"
         elif hint := _HINTS.get(shown):
             problem += f"; {hint}"
-        elif self.start < self.end and not (shown.isalnum() or shown in _MARKS.values()):
+        elif self.start < self.end and not (
+            shown.isalnum() or shown in {*_MARKS.values(), ",", "."}
+        ):
             problem += "; a label with other characters than letters, digits and _ is in quotes"
         return error_at(self.text, self.start, problem, self.found.path)
 
@@ -419,13 +421,13 @@ def read_arff(source: Source, form: Literal["auto", "tree", "dag"]) -> ClauseLis
 def read_program_rules(program: Program) -> ClauseList:
     """Return one clause for each head of each rule of a program; a requirement of it has none."""
     found = ClauseList("<program>")
-    violated = {program.index[name] for name in program.requirements.values()}
-    for i, name in enumerate(program.atoms):
     if counts := counts_of(program):
         raise ProgramError(
             f"a requirement is a clause, which has no counts: {program.atoms[min(counts)]}; write a "
             "clause for each set of labels that decides it, such as ':- a, b.' for any two"
         )
+    violated = {program.index[name] for name in program.requirements.values()}
+    for i, name in enumerate(program.atoms):
         if i not in violated:
             found.label(name)
     place = [found.index.get(name, -1) for name in program.atoms]
