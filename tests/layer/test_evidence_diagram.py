@@ -161,6 +161,18 @@ def test_inputs_of_exactly_0_and_1_have_gradients() -> None:
     assert found[0][1][0, 0] != 0
 
 
+@pytest.mark.parametrize("logits", [False, True])
+def test_second_derivatives_are_those_of_a_table(logits: bool) -> None:
+    """The gradient of a function of the outputs that is not linear depends on the outputs."""
+    slopes = []
+    for layer in certain_layers(from_logits=True):
+        x = torch.linspace(-1, 2, 14, dtype=torch.float64).reshape(2, 7).requires_grad_()
+        out = layer({"f": x[:, :4], "g": x[:, 4:]}, logits=logits)
+        (first,) = torch.autograd.grad(out.sin().sum(), x, create_graph=True)
+        slopes.append((first, *torch.autograd.grad(first.square().sum(), x)))
+    torch.testing.assert_close(*slopes)
+
+
 def test_log_odds_beyond_the_range_of_probabilities() -> None:
     inf = torch.inf
     f = torch.tensor([[800.0, 0.5, 0.5, 0.3], [-900.0, 1.0, -0.5, -700.0]], dtype=torch.float64)

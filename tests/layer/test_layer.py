@@ -908,3 +908,22 @@ def test_an_empty_batch_with_soft_facts_writes_nothing(monkeypatch: pytest.Monke
     )
     assert layer(torch.zeros(0, 1)).shape == (0, 1)
     assert all(given[0] == filled[0] for given, filled in shapes)
+
+
+@pytest.mark.parametrize("from_logits", [False, True])
+@pytest.mark.parametrize("semantics", ["godel", "gamma", "probability"])
+def test_a_gradient_with_a_graph_is_the_gradient_where_inputs_depend_on_one_another(
+    semantics: str, from_logits: bool
+) -> None:
+    program = lg.parse("c :- a, b. d :- c. d :- not b, a.")
+    layer = lg.Layer(
+        program, {"first": "a", "second": "b"}, ["c", "d"], semantics=semantics,
+        from_logits=from_logits,
+    )  # fmt: skip
+    x = torch.tensor([0.3, 0.45], dtype=torch.float64, requires_grad=True)
+    out = layer({"first": x, "second": x + 0.1})
+    slopes = [
+        torch.autograd.grad(out.sum(), x, create_graph=graph, retain_graph=True)[0]
+        for graph in (False, True)
+    ]
+    torch.testing.assert_close(*slopes)

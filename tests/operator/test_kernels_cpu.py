@@ -400,6 +400,17 @@ def test_a_gradient_can_be_differentiated_again() -> None:
 # -------------------------------------------------------------------- laws of the operator
 
 
+def test_a_gradient_with_a_graph_counts_parameters_once_in_each_of_two_runs() -> None:
+    model = drawn(random_program(4))
+    inputs = list(model.parameters())
+    out = model(model(random_states(model, 2), 3), 2).sum()
+    slopes = [
+        torch.autograd.grad(out, inputs, create_graph=graph, retain_graph=True)
+        for graph in (False, True)
+    ]
+    torch.testing.assert_close(*slopes, rtol=1e-10, atol=1e-13)
+
+
 def test_states_never_fall_and_stay_within_bounds() -> None:
     for gate in ("sigmoid", "bump"):
         model = drawn(random_program(5, 30, 60), gate=gate, dtype=torch.float32)

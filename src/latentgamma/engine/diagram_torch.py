@@ -288,11 +288,10 @@ def _backward(
         diagram = Diagram(x.shape[1], level_ptr=np.asarray(ctx.levels, np.int32), **arrays)
         with torch.enable_grad():
             found = DiagramPasses(diagram, compiled=False)._sums(x)
-            pairs = [
-                (f, g) for f, g in zip(found, (total, share, odds), strict=True) if g is not None
-            ]
-            value = sum(((f * g).sum() for f, g in pairs), x.new_zeros(()))
-            (slope,) = torch.autograd.grad(value, x, create_graph=again)
+            pairs = zip(found, (total, share, odds), strict=True)
+            outs, grads = zip(*((f, g) for f, g in pairs if g is not None), strict=True)
+            # As `grad_outputs`: they may depend on x, and are constants here.
+            (slope,) = torch.autograd.grad(outs, x, grads, create_graph=again)
         return slope, *none  # type: ignore[return-value]
     slope = torch.zeros_like(x)
     if total is not None:  # P(a | C) = σ(h_a) + ∂ log P(C) / ∂h_a

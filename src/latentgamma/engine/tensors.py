@@ -205,20 +205,38 @@ class _Fused(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor) -> Any:
         kept, tensors = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
-        needed = ctx.needs_input_grad[4 + ctx.count :]
-        wanted = [tensor for tensor, need in zip(tensors, needed, strict=True) if need]
-        found: Sequence[Tensor | None]
+        found: list[Tensor | None]
         if torch.is_grad_enabled():  # create_graph=True: the gradient is to be differentiated
-            out = ctx.again(tensors).reshape(grad_out.shape)
-            found = torch.autograd.grad(out, wanted, grad_out, create_graph=True, allow_unused=True)
+            found = slopes_with_graph(
+                lambda copies: [ctx.again(copies).reshape(grad_out.shape)], tensors, [grad_out]
+            )
         else:
-            parts = ctx.gradients(grad_out, *kept)
-            pairs = zip(parts, wanted, strict=True)
+            parts = iter(ctx.gradients(grad_out, *kept))
+            needed = ctx.needs_input_grad[4 + ctx.count :]
+            found = [next(parts) if need else None for need in needed]
             # Comparing shapes takes a tenth of the time of a reshape that changes nothing.
-            found = [x if x.shape == t.shape else x.reshape(t.shape) for x, t in pairs]
-        slopes = iter(found)
-        unused = [None] * (4 + ctx.count)
-        return *unused, *(next(slopes) if need else None for need in needed)
+            for place, (part, tensor) in enumerate(zip(found, tensors, strict=True)):
+                if part is not None and part.shape != tensor.shape:
+                    found[place] = part.reshape(tensor.shape)
+        return *[None] * (4 + ctx.count), *found
+
+
+def slopes_with_graph(
+    function: Callable[[Sequence[Tensor]], Sequence[Tensor]],
+    tensors: Sequence[Tensor],
+    slopes: Sequence[Tensor],
+) -> list[Tensor | None]:
+    """Return the gradients of tensors from those of the results, with a graph of their own.
+
+    `function` leads from the tensors to the results. It is given copies, because one of the tensors
+    may have been computed from another: the way between them is not part of the function.
+    """
+    copies = [tensor.view_as(tensor) for tensor in tensors]
+    wanted = [copy for copy in copies if copy.requires_grad]
+    found = iter(
+        torch.autograd.grad(function(copies), wanted, slopes, create_graph=True, allow_unused=True)
+    )
+    return [next(found) if copy.requires_grad else None for copy in copies]
 
 
 # ---- A warning where training cannot move: a gradient arrives, and none of it reaches the inputs

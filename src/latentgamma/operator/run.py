@@ -18,7 +18,13 @@ from torch.nn.functional import logsigmoid, softplus
 from latentgamma.certificate.constants import PROVED_GATES, Gate
 from latentgamma.engine.circuit import compile_circuit
 from latentgamma.engine.execute import KernelChoice, MinMax
-from latentgamma.engine.tensors import are_plain, can_be_rerun, held_log, outside_transforms
+from latentgamma.engine.tensors import (
+    are_plain,
+    can_be_rerun,
+    held_log,
+    outside_transforms,
+    slopes_with_graph,
+)
 from latentgamma.errors import ModelError
 from latentgamma.operator.kernels.interface import (
     MOST_VALUES,
@@ -193,8 +199,15 @@ class _Run(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *arriving: Tensor | None) -> tuple[Tensor | None, ...]:
         starts, tensors = ctx.saved_tensors[: ctx.steps], ctx.saved_tensors[ctx.steps :]
-        if torch.is_grad_enabled():  # someone wants to differentiate the gradient
-            return None, None, *_differentiable(ctx, starts[0], tensors, arriving)
+        if torch.is_grad_enabled():  # someone wants to differentiate the gradient: keep everything
+            reached = [place for place, slope in enumerate(arriving) if slope is not None]
+
+            def ends(copies: Sequence[Tensor]) -> list[Tensor]:
+                states = _Run.forward(ctx.step, ctx.steps, *copies)
+                return [states[place] for place in reached]
+
+            slopes = [slope for slope in arriving if slope is not None]
+            return None, None, *slopes_with_graph(ends, (starts[0], *tensors), slopes)
         wanted = [place for place, needed in enumerate(ctx.needs_input_grad[3:]) if needed]
         inputs = [tensor.detach() for tensor in tensors]
         for place in wanted:
@@ -214,21 +227,6 @@ class _Run(torch.autograd.Function):
             for place, part in zip(wanted, parts, strict=True):
                 sums[place] = _plus(sums[place], part)
         return None, None, slope, *sums
-
-
-def _differentiable(
-    ctx: Any, state: Tensor, tensors: Sequence[Tensor], arriving: Sequence[Tensor | None]
-) -> list[Tensor | None]:
-    """Return the gradients with a graph of their own, at the price of keeping everything."""
-    inputs = [tensor for tensor in (state, *tensors) if tensor.requires_grad]
-    ends, slopes = [], []
-    for slope in arriving:
-        state = ctx.step(tensors, state)
-        if slope is not None:
-            ends.append(state)
-            slopes.append(slope)
-    found = iter(torch.autograd.grad(ends, inputs, slopes, create_graph=True, allow_unused=True))
-    return [next(found) if needed else None for needed in ctx.needs_input_grad[2:]]
 
 
 def _plus(total: Tensor | None, more: Tensor | None) -> Tensor | None:
