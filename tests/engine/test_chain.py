@@ -449,3 +449,46 @@ def test_a_cuda_graph_holds_a_tree() -> None:
         found = tree(on_device, logits=True)
     graph.replay()
     torch.testing.assert_close(found.cpu(), expected, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["incomplete", "label"])
+def test_scores_of_hundreds(kind: str) -> None:
+    """Probabilities below 1e-308 decide here: in a matrix, and of the label that is read."""
+
+    def step(i: int, s: int, v: int) -> int:
+        return (3 * s + v) % 5 - 1 if i else v  # -1 is no state
+
+    def made(how: str) -> lg.Layer:
+        options = {"inference": lg.Inference(method=how)}  # type: ignore[arg-type]
+        if kind == "incomplete":
+            return layer(12, 4, step, label=False, **options)
+        return layer(5, 4, lambda i, s, v: s + v, label=True, **options)
+
+    tree, passed = made("auto"), made("pass")
+    assert ("matrices" if kind == "incomplete" else "FFT") in str(tree.plan())
+    generator = torch.Generator().manual_seed(0)
+    given = {
+        group.name: 1000 * torch.randn(50, *group.shape, generator=generator).double()
+        for group in tree.inputs
+    }
+    for part in given.values():
+        part.requires_grad_()
+    odds = [made(given, logits=True) for made in (tree, passed)]
+    likely = odds[1] > 10  # which a tree rounds
+    odds = [torch.where(likely, 0.0, part) for part in odds]
+    torch.testing.assert_close(*odds, rtol=1e-9, atol=1e-9)
+    slopes = [torch.autograd.grad(part.sum(), list(given.values())) for part in odds]
+    torch.testing.assert_close(*slopes, rtol=1e-6, atol=1e-6)
+
+
+def test_a_certain_label_far_in_the_tails_needs_no_pass() -> None:
+    """Sums that the label all but excludes would hide the others where they are likely."""
+    n = 60
+    tree = layer(n, 10, lambda i, s, v: s + v, label=True)
+    x = torch.zeros(2, n, 10, dtype=torch.float64)
+    x[..., 9] = 40.0
+    label = torch.where(torch.tensor([[0], [200]]) == torch.arange(9 * n + 1), 0.0, -1e4).double()
+    odds = tree({"digits": x, "label": label}, logits=True)[:, 0]
+    assert odds[0].item() == pytest.approx(-40.0 * n, rel=1e-12)
+    assert odds[1].item() == pytest.approx(-40.0 * n, rel=0.5)
+    assert "sum_product" not in vars(tree.rules.methods)

@@ -41,6 +41,9 @@ MOST_SUMS = 4
 # A tilted probability below this may be rounding.
 _LEAST_TILTED = 1e-9
 _MOST_EXPONENT = 600.0
+# What is left out, or lost by underflow, may be this share of a number.
+_LEAST_SHARE = 1e-12
+_LEAST_NORMAL = torch.finfo(torch.float64).tiny
 # Newton steps for θ, each inside an interval that becomes smaller. Near the likeliest sum 1 or 2 are
 # enough; 16 came within two standard deviations of any sum for scores of up to ±600.
 _MOST_STEPS, _STEPS_ON_DEVICE = 40, 16
@@ -181,25 +184,25 @@ class Chain:
         places = columns.flatten() % source.shape[1]  # -1 is the last column
         values = source.index_select(1, places)  # the gradient of [:, places] would sort
         values = values.view(-1, *columns.shape)  # (B, N, V)
-        weights = self._weights(source)  # (B, O, states)
         if self.shifts:
-            return self._sums(values, weights)
-        parts, scale = self._dense(values)
-        # Scaled by their maxima, only products below 1e-300 of them underflow.
-        found = torch.einsum("bs,bos->bo", parts, weights)
-        small = found.detach() < 1e-200
-        return found.clamp(min=1e-300).log() + scale, small
+            return self._sums(values, self._log_weights(source))
+        return self._dense(values)
 
-    def _weights(self, source: Tensor) -> Tensor:
-        """Return the probability of each output given each last state, (B, O, states)."""
+    def _log_weights(self, source: Tensor) -> Tensor:
+        """Return the log-probability of each output given each last state, (B, O, states)."""
         states, device = self.layers[-1].states, source.device
         if self.readout is None:
             place = _on_device(self, "outputs", device)
-            weights = torch.zeros(len(place), states, dtype=torch.float64, device=device)
-            return weights.scatter(1, place[:, None], 1.0)[None].expand(len(source), -1, -1)
+            chosen = place[:, None] == torch.arange(states, device=device)
+            return torch.where(chosen, 0.0, _LOG_ZERO).double().expand(len(source), -1, -1)
         entries = _on_device(self, "_readout_entries", device)  # (2, entries)
-        weights = source.new_zeros(len(source), len(self.outputs) * states)
-        weights = weights.index_add(1, entries[0], source.index_select(1, entries[1]).exp())
+        logs = source.index_select(1, entries[1])
+        # Relative to the largest of each state: probabilities themselves may underflow.
+        most = source.new_full((len(source), len(self.outputs) * states), _LOG_ZERO)
+        most = most.scatter_reduce(1, entries[0].expand(len(source), -1), logs.detach(), "amax")
+        part = (logs - most.index_select(1, entries[0])).exp()
+        weights = torch.zeros_like(most).index_add(1, entries[0], part)
+        weights = weights.clamp(min=1.0).log() + most  # no rule leads here where it is 0
         return weights.view(len(weights), len(self.outputs), states)
 
     @property
@@ -216,7 +219,7 @@ class Chain:
 
     # ---- Sums: products of polynomials, tilted
 
-    def _sums(self, logs: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    def _sums(self, logs: Tensor, log_weights: Tensor) -> tuple[Tensor, Tensor]:
         shift = _on_device(self, "_shift_table", logs.device)  # (N, V), from 0
         sums, states = _on_device(self, "_sums_of_states", logs.device)
         label = sums.double()
@@ -224,8 +227,11 @@ class Chain:
         place = torch.arange(len(shift), device=shift.device)[:, None] * width + shift
         in_place = all(np.array_equal(part, np.arange(width)) for part in self.shifts)
         found, doubtful = [], []
-        for weight in weights.index_select(2, states).unbind(1):  # (B, sums)
-            target = self._target(logs.detach(), shift, label, weight.detach())
+        for weight in log_weights.index_select(2, states).unbind(1):  # (B, sums)
+            known_weight = weight.detach()
+            best = self._target(logs.detach(), shift, label, known_weight)  # (B, 1)
+            target = label[best[:, 0]]
+            most = known_weight.gather(1, best).clamp(min=0.5 * _LOG_ZERO)
             theta = _tilt(logs.detach(), shift.double(), target)  # (B,)
             tilted = logs + theta[:, None, None] * shift
             log_z = tilted.logsumexp(2, keepdim=True)
@@ -234,41 +240,49 @@ class Chain:
                 flat = logs.new_zeros(len(logs), len(shift) * width)
                 pmf = flat.index_add(1, place.flatten(), pmf.flatten(1))
             pmf = _product(pmf.view(len(logs), len(shift), width))  # (B, degree + 1)
-            # exp(-θ (s - target)) is one at the target and large where nothing can be read.
-            exponent = -theta[:, None] * (label - target[:, None])
-            back = exponent.clamp(max=_MOST_EXPONENT).exp() * weight
+            # Relative to the target; large where nothing can be read.
+            exponent = weight - most - theta[:, None] * (label - target[:, None])
             reached = pmf.index_select(1, sums)
+            scale = log_z.sum((1, 2)) - theta * target + most[:, 0]
+            # Since P(s) is at most 1, a sum adds its weight at most: less than the target has alone.
+            alone = reached.detach().gather(1, best)
+            least = torch.where(alone > _LEAST_TILTED, _LEAST_SHARE * alone, 0.0).log()
+            negligible = known_weight < least + scale.detach()[:, None]
+            exponent = torch.where((exponent > 0) & negligible, -torch.inf, exponent)
+            back = exponent.clamp(max=_MOST_EXPONENT).exp()
             total = (reached * back).sum(1)
             noise = _LEAST_TILTED * back.detach().sum(1)
-            scale = log_z.sum((1, 2)) - theta * target
-            # What the clamp leaves out is at most the weight there, since P(s) is at most 1.
-            left_out = torch.where(exponent > _MOST_EXPONENT, weight.detach(), 0.0).sum(1)
-            left_out = left_out.log() - scale.detach()
+            left_out = torch.where(exponent > _MOST_EXPONENT, known_weight, -torch.inf).amax(1)
+            left_out = left_out - scale.detach()
             known = total.detach()
             doubtful.append(~(known > noise) | (left_out > (_LEAST_TILTED * known).log()))
             total = torch.where(doubtful[-1], noise.clamp(min=1e-300), total)
             found.append(total.log() + scale)
         return torch.stack(found, 1), torch.stack(doubtful, 1)
 
-    def _target(self, logs: Tensor, shift: Tensor, label: Tensor, weight: Tensor) -> Tensor:
-        """Return the likeliest sum among those with a weight, as if it were normal, (B,)."""
+    def _target(self, logs: Tensor, shift: Tensor, label: Tensor, log_weight: Tensor) -> Tensor:
+        """Return the place of the likeliest sum with its weight, as if sums were normal, (B, 1)."""
         p = logs.softmax(2)
         mean = (p * shift).sum(2)
         variance = ((p * shift**2).sum(2) - mean**2).sum(1, keepdim=True) + 0.05
-        score = weight.clamp(min=1e-300).log()
-        score = score - (label - mean.sum(1, keepdim=True)) ** 2 / (2 * variance)
-        return label[score.argmax(1)]
+        log_p = -((label - mean.sum(1, keepdim=True)) ** 2) / (2 * variance)
+        # A sum of almost certain values is not normal, but is at least as likely as its values are.
+        log_p = log_p.maximum(_possible(logs).amin(2).sum(1, keepdim=True))
+        return (log_weight + log_p).argmax(1, keepdim=True)
 
     # ---- Matrices: positive numbers, scaled
 
     def _dense(self, logs: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the distribution of the last state, (B, states), and the log of its scale."""
+        """Return the log-probability of each output, (B, O), and which of them may be rounding."""
         N, size = len(self.layers), max(layer.states for layer in self.layers)
         entries = _on_device(self, "_matrix_entries", logs.device)  # (2, rules)
         parts = logs.new_zeros(len(logs), N * size * size)
         parts = parts.index_add(1, entries[0], logs.flatten(1)[:, entries[1]].exp())
-        found, scale = _scaled_product(parts.view(len(logs), N, size, size))
-        return found[:, 0, : self.layers[-1].states], scale
+        product, scale, lost = _scaled_product(parts.view(len(logs), N, size, size))
+        found = product[:, 0].index_select(1, _on_device(self, "outputs", logs.device))
+        known = found.detach()
+        doubtful = ~(known > (lost / _LEAST_SHARE).clamp(min=1e-200))
+        return found.clamp(min=1e-300).log() + scale, doubtful
 
     @property
     def _matrix_entries(self) -> Integers:
@@ -281,17 +295,24 @@ class Chain:
         return np.concatenate(found, 1)
 
 
-def _scaled_product(parts: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the product of matrices along the second axis, and the logarithm of its scale factor."""
-    scale = parts.new_zeros(len(parts), 1)
+def _scaled_product(parts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the product of matrices along the second axis, and the logarithm of its scale factor.
+
+    The third part, (B, 1), bounds what the product has lost by underflow in each of its numbers.
+    """
+    scale, lost = parts.new_zeros(len(parts), 1), parts.new_zeros(parts.shape[:2])
     while True:
-        most = parts.detach().amax((2, 3), keepdim=True).clamp(min=1e-300)
-        parts, scale = parts / most, scale + most.flatten(1).log().sum(1, keepdim=True)
+        most = parts.detach().amax((2, 3)).clamp(min=1e-300)  # (B, N)
+        parts, scale = parts / most[:, :, None, None], scale + most.log().sum(1, keepdim=True)
+        lost = (lost + _LEAST_NORMAL) / most
         if parts.shape[1] == 1:
-            return parts[:, 0], scale
+            return parts[:, 0], scale, lost
         even = parts.shape[1] // 2 * 2
         pairs = parts[:, 0:even:2] @ parts[:, 1:even:2]
         parts = torch.cat((pairs, parts[:, even:]), 1)
+        first, second = lost[:, 0:even:2], lost[:, 1:even:2]  # of numbers of at most 1
+        of_pairs = parts.shape[2] * (first + second + first * second)
+        lost = torch.cat((of_pairs, lost[:, even:]), 1)
 
 
 def _product(parts: Tensor) -> Tensor:
@@ -312,13 +333,17 @@ def _product(parts: Tensor) -> Tensor:
     return parts[:, 0]
 
 
+def _possible(logs: Tensor) -> Tensor:
+    """Return log-probabilities with 0 in place of impossible values."""
+    return torch.where(logs > 0.5 * _LOG_ZERO, logs, 0.0)
+
+
 def _tilt(logs: Tensor, shift: Tensor, target: Tensor) -> Tensor:
     """Return the θ at which each mean of a sum is close to its target, (B,).
 
     `logs` (B, N, V) are log-probabilities of the values, `shift` (N, V) what each value adds.
     """
-    possible = logs > 0.5 * _LOG_ZERO
-    spread = torch.where(possible, logs, 0.0).amin((1, 2)).abs()
+    spread = _possible(logs).amin((1, 2)).abs()
     high = (2.0 * spread + 40.0).clamp(max=1e4)
     low, theta = -high, torch.zeros_like(target)
     powers = torch.stack((shift, shift**2), 2)
