@@ -61,14 +61,12 @@ class HeadRules:
     Attributes:
         bodies: the bodies, known ones first.
         alternatives: for each body, others that explain the examples as well.
-        unexplained: positive examples that no body explains.
-        too_long: those of them that a body of more than `max_body` atoms would explain.
+        too_long: positive examples that only a body of more than `max_body` atoms would explain.
         unproved: bodies for which the search for shorter ones reached its limit.
     """
 
     bodies: list[Body]
     alternatives: dict[Body, list[Body]] = field(default_factory=dict)
-    unexplained: int = 0
     too_long: int = 0
     unproved: int = 0
 

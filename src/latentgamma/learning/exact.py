@@ -119,11 +119,17 @@ def irreducible_body(lacks: Mask) -> Body:
         best = int(rest.sum(0).argmax())
         chosen.append(best)
         rest = rest[~rest[:, best]]
-    for i in list(chosen):
-        others = [c for c in chosen if c != i]
+    return tuple(sorted(needed_columns(lacks, chosen)))
+
+
+def needed_columns(lacks: Mask, columns: Iterable[int]) -> list[int]:
+    """Return columns that hit every row, without those that the others leave nothing to, in this order."""
+    kept = list(columns)
+    for column in list(kept):
+        others = [c for c in kept if c != column]
         if others and lacks[:, others].any(1).all():
-            chosen = others
-    return tuple(sorted(chosen))
+            kept = others
+    return kept
 
 
 # ---- Search without noise: the bodies of one head, where every label is right
@@ -162,7 +168,6 @@ def find_rules(task: HeadTask, least: float = 0.0) -> HeadRules:
         seed = int(np.flatnonzero(cover.open)[sizes[cover.open].argmin()])
         best, too_long = cover.best_body(seed)
         if best is None or cover.explains(best) < least:
-            found.unexplained += int(cover.weights[seed])
             found.too_long += int(cover.weights[seed]) * too_long
             cover.open[seed] = False
             continue

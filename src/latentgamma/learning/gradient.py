@@ -26,7 +26,7 @@ from latentgamma.learning.bodies import (
     HeadTask,
     covered_by_any,
 )
-from latentgamma.learning.exact import select_bodies
+from latentgamma.learning.exact import needed_columns, select_bodies
 from latentgamma.learning.noisy import find_likely_rules
 from latentgamma.operator.annealing import AnnealingStep, Homotopy
 from latentgamma.program.facts import Mask
@@ -42,8 +42,8 @@ _LARGEST_SEED = 64
 _HEAVY = 8
 #: Rounds without a new body after which the search for a head ends.
 _PATIENCE = 4
-#: Slots that one head may have in a round.
-_MOST_SLOTS = 24
+#: Rounds, the slots of one head in the first round, and the most in a later one.
+_ROUNDS, _SLOTS, _MOST_SLOTS = 10, 4, 24
 #: Numbers that one tensor of examples may hold, by device; training on this many takes seconds.
 _MOST_NUMBERS = {"cpu": 1 << 22, "cuda": 1 << 28}
 
@@ -70,8 +70,6 @@ def train(
     homotopy: Homotopy | None = None,
     seed: int = 0,
     device: torch.device | str = "cpu",
-    rounds: int = 10,
-    slots: int = 4,
     report: ReportStatus | None = None,
     compute: Compute = compute_now,
 ) -> list[HeadRules]:
@@ -89,20 +87,18 @@ def train(
         homotopy: the annealing schedule.
         seed: the seed of everything random.
         device: where the slots are trained.
-        rounds: the largest number of rounds.
-        slots: slots of a head in the first round.
         report: called after each round, or part of one.
         compute: runs the training of some heads, or returns its saved result.
     """
     heads = [_Head(task, noise) for task in tasks]
     homotopy = homotopy or Homotopy()
-    for turn in range(rounds):
+    for turn in range(_ROUNDS):
         at_work = [head for head in heads if not head.done]
         if not at_work:
             break
         for head in at_work:
             head.rng = np.random.default_rng([seed, turn, head.task.head])
-            head.choose(min(slots * 2**turn, _MOST_SLOTS))
+            head.choose(min(_SLOTS * 2**turn, _MOST_SLOTS))
         batch = min(_BATCH * 2**turn, _MOST_EXAMPLES)
         limit = _MOST_NUMBERS.get(torch.device(device).type, _MOST_NUMBERS["cuda"])
         parts = _parts(at_work, batch, limit)
@@ -116,7 +112,7 @@ def train(
                 report(f"round {turn + 1}{which}", [head.status() for head in heads])
     if report is not None:
         report("verified", [head.status()._replace(finished=True) for head in heads])
-    return [head.result() for head in heads]
+    return [HeadRules(head.bodies) for head in heads]
 
 
 class _Head:
@@ -208,7 +204,8 @@ class _Head:
                 shortest = int(first.max()) + 1
                 # The negatives that the prefix before it let through are the next ones to learn.
                 self.near_misses |= first >= shortest - 1
-                body = _prune(lacks, order[:shortest])
+                kept = needed_columns(lacks, reversed(range(shortest)))  # small weights go first
+                body = tuple(sorted(order[kept].tolist()))
                 self.pool.update(dict.fromkeys(self._pairs(order[: max(shortest, _HEAVY)])))
             if len(body) <= self.task.max_body:
                 self.pool[body] = None
@@ -242,25 +239,11 @@ class _Head:
         self._update(find_likely_rules(self.task, self.noise, list(self.pool)).bodies)
         self.stopped = self.unchanged >= 2
 
-    def result(self) -> HeadRules:
-        unexplained = 0 if self.noise else int(self.weights[self.unexplained].sum())
-        return HeadRules(self.bodies, unexplained=unexplained)
-
 
 def _some(
     rows: npt.NDArray[np.int64], count: int, rng: np.random.Generator
 ) -> npt.NDArray[np.int64]:
     return rows if len(rows) <= count else np.sort(rng.choice(rows, count, replace=False))
-
-
-def _prune(lacks: Mask, order: npt.NDArray[np.int64]) -> Body:
-    """Return the body without atoms it does not need, small weights first."""
-    kept = list(range(len(order)))
-    for place in reversed(range(len(order))):
-        rest = [p for p in kept if p != place]
-        if rest and lacks[:, rest].any(1).all():
-            kept = rest
-    return tuple(sorted(int(order[p]) for p in kept))
 
 
 def _parts(heads: list[_Head], batch: int, most: int) -> list[list[_Head]]:
