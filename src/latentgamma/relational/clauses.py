@@ -287,7 +287,7 @@ class BodySearch:
         self._free = frozenset(free)
         self.examples = examples
         self.too_large = 0
-        self._allowed = allowed
+        self.allowed = allowed
         rows = decode(examples.codes, len(problem.constants), target.arity)
         self._start = Bindings(
             tuple(rows.T.copy()), np.full(len(rows), FACT, np.uint8), np.arange(len(rows))
@@ -312,11 +312,6 @@ class BodySearch:
         #: The examples that each candidate covers, by its body.
         self.covered: dict[Body, Ints] = {}
         self.frontier: list[Body] = [()]
-        self.literals = 0
-
-    def allow(self, numbers: Sequence[int]) -> None:
-        """Let the next literals be of these relations."""
-        self._allowed = numbers
 
     def next_level(
         self, variables: int, budget: Budget, must_use: frozenset[int] = frozenset()
@@ -325,7 +320,6 @@ class BodySearch:
 
         They have at most so many variables, and one of the predicates `must_use`.
         """
-        self.literals += 1
         found: list[Clause] = []
         grown: list[Body] = []
         complete = True
@@ -458,7 +452,7 @@ class BodySearch:
         used = {number for number, _ in parent}
         known = self._known | {v for _, literal in parent for v in literal}
         recursive = sum(number in self.recursive for number, _ in parent)
-        for number in self._allowed:
+        for number in self.allowed:
             relation = self.relations[number]
             if number in self.recursive and recursive >= MOST_RECURSIVE:
                 continue

@@ -175,7 +175,7 @@ class NoisyCandidates:
             bodies = _Bodies(self, target, invented)
             bodies.grow(1, self._growth)
             del bodies.frontier[_INVENTED_GROW:]
-            bodies.seeker.allow([*self._background, *invented])
+            bodies.seeker.allowed = [*self._background, *invented]
             bodies.grow(2, self._growth)
             found += sorted(bodies.found, reverse=True)[:_INVENTED]
         return [one.clause for one in found]

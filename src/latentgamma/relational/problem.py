@@ -934,9 +934,6 @@ def _types(
             place = parent[place]
         return place
 
-    def name_of(place: tuple[int, int]) -> str | None:
-        return names.get(root(place))
-
     by_name: dict[str, tuple[int, int]] = {}
     for place in [place for place in places if place in names]:
         first = by_name.setdefault(names[place], place)
@@ -956,7 +953,7 @@ def _types(
             parent[place] = best
     first_with: dict[int, tuple[int, int]] = {}
     for place in places:
-        if place in names or name_of(place) is not None:
+        if place in names or root(place) in names:
             continue
         for value in values[place]:
             parent[root(place)] = root(first_with.setdefault(value, place))

@@ -561,7 +561,6 @@ class Search:
             return partial, False
         # A resumed run counts the work of the earlier one, and so ends where that one would have ended.
         budget.count(before + rows - budget.work)
-        seeker.literals = level
         seeker.frontier = [as_body(body) for body in frontier]
         seeker.cover = dict(zip(seeker.frontier, map(bytes.fromhex, covers), strict=True))
         seeker.too_large = too_large
