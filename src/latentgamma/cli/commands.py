@@ -31,9 +31,8 @@ from latentgamma.cli.formatting import (
     RunValues,
     show_certificate,
     show_closure,
-    show_proof,
+    show_reason,
     show_run,
-    show_why_not,
 )
 from latentgamma.cli.main import import_torch
 from latentgamma.datalog.programs import read
@@ -366,7 +365,7 @@ def explain(args: argparse.Namespace) -> int:
             texts = _rule_texts(failure.program, [blocked.rule for blocked in failure.blocked])
             screen.json({"derivable": False, **failure.to_dict(), "rule_text": texts})
         else:
-            show_why_not(screen, failure)
+            show_reason(screen, failure, [blocked.rule for blocked in failure.blocked[:20]])
     if proof is None:
         return 1
     if args.dot:
@@ -377,7 +376,7 @@ def explain(args: argparse.Namespace) -> int:
         texts = _rule_texts(proof.program, proof.rules)
         screen.json({"derivable": True, **proof.to_dict(), "rule_text": texts})
     else:
-        show_proof(screen, proof)
+        show_reason(screen, proof, proof.rules)
     return 0
 
 

@@ -58,24 +58,14 @@ def show_closure(
         screen.line(more, "dim")
 
 
-def show_proof(screen: Screen, proof: Derivation) -> None:
-    """Print a proof as a tree, then the rules that it uses."""
-    screen.line(str(proof))
-    _show_rules(screen, proof.program, proof.rules)
-
-
-def show_why_not(screen: Screen, failure: WhyNot) -> None:
-    """Print why an atom does not follow, then the rules that have it as their head."""
-    screen.line(str(failure))
-    _show_rules(screen, failure.program, [blocked.rule for blocked in failure.blocked[:20]])
-
-
-def _show_rules(screen: Screen, program: Program, rules: Sequence[int]) -> None:
+def show_reason(screen: Screen, reason: Derivation | WhyNot, rules: Sequence[int]) -> None:
+    """Print a proof, or why there is none, and the rules that it is about."""
+    screen.line(str(reason))
     shown = rules[:_MOST_NAMES] if screen.terminal else rules
     if rules:
         screen.line()
     for j in shown:
-        screen.line(f"rule {j}: {program.rules[j]}", "dim")
+        screen.line(f"rule {j}: {reason.program.rules[j]}", "dim")
     if len(rules) > len(shown):
         screen.line(f"… and {len(rules) - len(shown):,} more rules", "dim")
 
@@ -209,9 +199,9 @@ def _show_comparison(screen: Screen, run: RunValues) -> None:
         return
     parts = []
     if missing := sorted(wanted - found):
-        parts.append(f"not derived: {_first(missing, 10)}")
+        parts.append(f"not derived: {listing(list(map(quote, missing)), 10)}")
     if wrong := sorted(found - wanted):
-        parts.append(f"not in the closure: {_first(wrong, 10)}")
+        parts.append(f"not in the closure: {listing(list(map(quote, wrong)), 10)}")
     screen.line(f"{after}, the closure has {len(wanted):,}; {'; '.join(parts)}", "bold red")
 
 
@@ -239,7 +229,3 @@ def count(value: float) -> str:
     if math.isinf(value):
         return "no end"
     return f"{value:,.0f}" if value < 1e15 else f"{value:.3g}"
-
-
-def _first(names: Sequence[str], most: int) -> str:
-    return listing(list(map(quote, names)), most)

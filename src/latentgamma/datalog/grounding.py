@@ -326,8 +326,9 @@ def _warn(source: Source, output: Output, tables: tuple[tuple[Signature, str], .
                 )
                 continue
             begin, name = (int(line), int(column)), signature_of(what)[0]
-            shown = next((str(atom) for atom in written if _begin(atom) == begin), what)
-            shown = decode_names(shown)
+            places = ((atom.symbol.location.begin, atom) for atom in written)
+            here = (str(atom) for at, atom in places if (at.line, at.column) == begin)
+            shown = decode_names(next(here, what))
             shown = shown if shown.startswith("'") else f"'{shown}'"
             problem = f"{shown} never holds: it has no facts and no rules, and is not open"
             problem += f"; facts from a table: {TABLE_HINT}"
@@ -346,10 +347,6 @@ def _uses_size(node: Any) -> bool:
     if kind == "Comparison":
         return any(guard.comparison < 4 for guard in node.guards)  # neither != nor =
     return kind in {"BinaryOperation", "UnaryOperation", "BodyAggregate"}
-
-
-def _begin(atom: Any) -> tuple[int, int]:
-    return atom.symbol.location.begin.line, atom.symbol.location.begin.column
 
 
 def _compared_constants(source: Source) -> Iterator[Any]:

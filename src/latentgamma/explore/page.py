@@ -6,6 +6,7 @@ import html
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -243,14 +244,7 @@ def _learned_model(program: Program, model: LatentGamma) -> dict[str, Any]:
     ours = {str(rule) for rule in program.rules}
     theirs, same = [], True
     for stratum, part in zip(program.strata, model.parts, strict=True):
-        rules = extract(part)
-        found = Program.from_arrays(
-            rules.body_indptr,
-            rules.body_indices,
-            rules.head_indices,
-            rules.head_indptr,
-            atoms=stratum.program.atoms,
-        )
+        found = replace(extract(part), atoms=stratum.program.atoms)
         same = same and compare_by_entailment(found, stratum.program).equal
         for j in range(found.R):
             body, heads = found.body_of(j), found.heads_of(j)

@@ -86,7 +86,11 @@ def rules_from_closures(
                 report("rules", rules, float((~missing.any(1)).mean()))
             if not missing.any():
                 break
-            tasks = _tasks(examples, state, missing, sets, labelled)
+            tasks = [
+                _task(h, state[missing[:, h]], sets[~sets[:, h] & labelled[:, h]], examples)
+                for h in np.flatnonzero(missing.any(0)).tolist()
+                if examples.allowed[h].any()
+            ]
             new = [
                 (task.head, body)
                 for task, found in zip(tasks, learn(tasks, least), strict=True)
@@ -126,16 +130,6 @@ def closure_alternatives(
         if others:
             found[rule] = others
     return found, unproved
-
-
-def _tasks(
-    examples: ClosureExamples, state: Mask, missing: Mask, sets: Mask, labelled: Mask
-) -> list[HeadTask]:
-    return [
-        _task(h, state[missing[:, h]], sets[~sets[:, h] & labelled[:, h]], examples)
-        for h in np.flatnonzero(missing.any(0)).tolist()
-        if examples.allowed[h].any()
-    ]
 
 
 def _task(head: int, positives: Mask, negatives: Mask, examples: ClosureExamples) -> HeadTask:

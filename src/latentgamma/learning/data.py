@@ -97,18 +97,13 @@ def _column(name: str, cells: Any, table: Cells) -> Values:
     values = np.empty(len(raw))
     for row, cell in enumerate(raw.tolist()):
         try:
-            values[row] = _cell(cell)
+            known = parse_cell(cell) if isinstance(cell, str) else cell
+            values[row] = np.nan if is_missing(known) else float(known)
         except (TypeError, ValueError) as error:
             where = f"line {table.lines[row]}" if table.lines else f"row {row + 1}"
             problem = str(error) if isinstance(error, ValueError) else f"{_EXPECTED}: {error}"
             raise DataError(f"{table.source}, {where}, column {name!r}: {problem}") from None
     return values
-
-
-def _cell(cell: Any) -> float:
-    if cell is None or type(cell).__name__ in ("NAType", "NaTType"):
-        return np.nan
-    return parse_cell(cell) if isinstance(cell, str) else float(cell)
 
 
 def check_columns(names: Sequence[str], what: str) -> None:
@@ -129,15 +124,6 @@ def columns_without(names: Sequence[str], ignore: Sequence[str], what: str) -> l
         raise DataError(str(error))
     left_out = {*ignore, *(name + NEXT for name in ignore)}
     return [i for i, name in enumerate(names) if name not in left_out]
-
-
-def number_rows(what: str, source: Any) -> Values:
-    """Return rows of numbers as an array; NaN is a missing value."""
-    try:
-        return np.asarray(source, np.float64)
-    except (TypeError, ValueError, OverflowError) as error:
-        reason = str(error).splitlines()[0]
-        raise DataError(f"{what} must be rows of numbers, one column per atom: {reason}") from None
 
 
 # ---- Files that hold examples: tables with one column per atom
@@ -459,7 +445,11 @@ def _table(what: str, source: Any, reading: _Reading) -> ValueTable:
         source = source.detach().cpu().double().numpy()
     elif isinstance(source, Iterable) and not isinstance(source, (np.ndarray, list, tuple)):
         source = list(source)
-    return ValueTable(number_rows(what, source), None, what)
+    try:
+        return ValueTable(np.asarray(source, np.float64), None, what)
+    except (TypeError, ValueError, OverflowError) as error:
+        reason = str(error).splitlines()[0]
+        raise DataError(f"{what} must be rows of numbers, one column per atom: {reason}") from None
 
 
 def _same_order(before: ValueTable, after: ValueTable) -> ValueTable:

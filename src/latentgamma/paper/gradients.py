@@ -22,7 +22,6 @@ from latentgamma.operator.model import (
     require_whole_model,
 )
 from latentgamma.program.facts import Facts, Mask, atom_index, fact_values
-from latentgamma.program.program import Program
 
 #: Without a choice of atoms, one atom is looked at for each of about this many depths.
 _DEPTHS = 12
@@ -143,7 +142,10 @@ def gradient_report(
         raise FactsError("gradient_report takes one set of facts or one state")
     given = (values > 0) | program.mask(program.roots)
     closed, possible = closure(program, values > 0.5), closure(program, given)
-    chosen = _one_for_each_depth(possible) if atoms is None else _indices(program, atoms)
+    chosen = _one_for_each_depth(possible)
+    if atoms is not None:
+        names = [atoms] if isinstance(atoms, str) else atoms
+        chosen = [atom_index(program, name, what="atoms") for name in names]
     state = model.state(values).double()
     if steps is None:
         ends = _crossings(model, state, chosen, possible.depth)
@@ -162,11 +164,6 @@ def gradient_report(
         tuple(rows),
         tuple(program.atoms[i] for i in np.flatnonzero(given & (values <= 0.5))),
     )
-
-
-def _indices(program: Program, atoms: Iterable[str]) -> list[int]:
-    names = [atoms] if isinstance(atoms, str) else list(atoms)
-    return [atom_index(program, name, what="atoms") for name in names]
 
 
 def _one_for_each_depth(closed: Closure) -> list[int]:

@@ -454,15 +454,13 @@ def windows(setup: Setup) -> tuple[WindowRow, ...]:
     return setup.each("G windows", job, setup.both_constants())
 
 
-def _thin_curve(
-    curve: Sequence[tuple[float, float]], points: int = 48
-) -> tuple[tuple[float, float], ...]:
-    """Return about this many points of a curve, evenly spaced in the logarithm of the steps."""
+def _thin_curve(curve: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
+    """Return about 48 points of a curve, evenly spaced in the logarithm of the steps."""
     inner = [point for point in curve if point[0] >= 1]
-    if len(inner) <= points:
+    if len(inner) <= 48:
         return tuple(inner)
     steps = np.array([point[0] for point in inner])
-    wish = np.geomspace(steps[0], steps[-1], points)
+    wish = np.geomspace(steps[0], steps[-1], 48)
     places = sorted({*np.searchsorted(steps, wish).tolist(), len(inner) - 1} - {len(inner)})
     return tuple(inner[i] for i in places)
 
