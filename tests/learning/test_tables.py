@@ -461,6 +461,21 @@ def test_a_row_is_explained_with_its_values():
 
 
 @pytest.mark.parametrize("form", ["rules", "points"])
+def test_an_explanation_has_the_probabilities_of_predict_proba(form):
+    rng = np.random.default_rng(3)
+    X = {"a": rng.normal(size=600).round(2), "b": rng.choice(["u", "v"], 600)}
+    noise = rng.random(600) < 0.2
+    for y in (X["a"] > 0, np.digitize(X["a"], [-0.5, 0.5]) + (X["b"] == "u")):
+        y = np.where(noise, rng.permutation(y), y)
+        classifier = lg.RuleClassifier(form=form).fit(X, y)
+        for i in range(20):
+            text = classifier.explain({"a": X["a"][i], "b": X["b"][i]})
+            said = [line.split()[3] for line in text.splitlines() if ": p = " in line]
+            p = classifier.predict_proba({name: [X[name][i]] for name in X})[0]
+            assert said == [f"{one:.2f}" for one in (p[1:] if len(p) == 2 else p)]
+
+
+@pytest.mark.parametrize("form", ["rules", "points"])
 def test_a_rule_can_be_dropped_and_the_cost_is_told(form):
     X, y = mixed()
     classifier = lg.RuleClassifier(form=form).fit(X, y)

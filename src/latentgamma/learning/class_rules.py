@@ -246,9 +246,8 @@ class ClassRules:
             decided = f"{head}, whatever the sum is"
         return [f"% {head}: points", *terms, *table, f"% {decided}"]
 
-    def explain(self, columns: Mapping[str, Column]) -> list[str]:
-        """Return why the class has its probability in the one row of these columns."""
-        p = float(self.probability(columns, 1)[0])
+    def explain(self, columns: Mapping[str, Column], p: float) -> list[str]:
+        """Return why the class has the probability p in the one row of these columns."""
         lines = [f"{quote(self.head)}: p = {p:.2f} (base rate {self.form.base:.2f})"]
         if self.form.score is not None:
             total = 0

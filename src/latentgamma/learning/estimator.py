@@ -404,11 +404,10 @@ class RuleClassifier(Displayed):
             ArgumentError: `fit` was not called before.
             DataError: the columns are other ones than in `fit`.
         """
-        return self.normalised(self._probabilities(X))
+        return self.normalised(self._probabilities(self._read(X)))
 
-    def _probabilities(self, X: Any) -> Floats:
+    def _probabilities(self, columns: Mapping[str, Column]) -> Floats:
         """Return what each of `class_rules_` says. (n, k)."""
-        columns = self._read(X)
         n = len(next(iter(columns.values())).values)
         return np.stack([one.probability(columns, n) for one in self.class_rules_], axis=1)
 
@@ -438,7 +437,7 @@ class RuleClassifier(Displayed):
             ArgumentError: `fit` was not called before.
             DataError: the columns are other ones than in `fit`.
         """
-        p = self._probabilities(X)
+        p = self._probabilities(self._read(X))
         if self._several:
             return (p > 0.5).astype(np.int64)
         if len(self.classes_) == 2:
@@ -667,7 +666,10 @@ class RuleClassifier(Displayed):
             raise DataError(f"the row has columns that fit did not see: {listing(unknown)}")
         given = same_columns(self._columns, {name: [row.get(name)] for name in names}, "row")
         columns = {column.name: column for column in given}
-        return "\n".join(line for one in self.class_rules_ for line in one.explain(columns))
+        p = self._probabilities(columns)
+        shares = (self.normalised(p) if self._normalises else p)[0].tolist()
+        return "\n".join(line for one, share in zip(self.class_rules_, shares, strict=True)
+                         for line in one.explain(columns, share))  # fmt: skip
 
     def refit(
         self, X: Any, y: Any, sample_weight: Any = None, *, drop: Iterable[Any] = (),
