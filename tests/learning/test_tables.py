@@ -1155,7 +1155,8 @@ def test_a_label_with_the_name_of_a_condition_can_be_asked_for():
 def test_a_fraction_of_wrong_labels_of_0_is_searched_for_exactly():
     table = {"a": [0, 0, 1, 1] * 10, "b": [0, 1, 0, 1] * 10, "y": [0, 1, 1, 0] * 10}
     assert lg.fit(table, label="y", noise=0.0).noise == 0.0
-    assert lg.fit(table, label="y", noise="auto").noise is lg.fit(table, label="y").noise is None
+    auto, given = lg.fit(table, label="y", noise="auto"), lg.fit(table, label="y")
+    assert auto.summary() == given.summary()
     with pytest.raises(
         lg.errors.ArgumentError, match="noise is for columns that are true or false"
     ):
@@ -1209,3 +1210,15 @@ def test_columns_of_a_frame_may_have_the_names_of_methods_of_files():
     classifier = lg.RuleClassifier().fit(frame[["read", "name"]], frame["write"])
     assert list(map(str, classifier.rules_)) == ["write :- read >= 18."]
     assert list(map(str, lg.fit(frame, label="write").rules_)) == ["write :- read >= 18."]
+
+
+def test_options_that_would_have_no_effect_beside_noise_are_refused():
+    X, y = planted(0)
+    with pytest.raises(lg.errors.ArgumentError, match="noise finds rules, not points"):
+        lg.RuleClassifier(noise=0.1, form="points").fit(X, y)
+    with pytest.raises(lg.errors.ArgumentError, match="noise counts each row once"):
+        lg.RuleClassifier(noise=0.1).fit(X, y, np.linspace(1, 2, len(y)))
+    with pytest.raises(lg.errors.ArgumentError, match="and 'a' holds categories; leave noise out"):
+        lg.RuleClassifier(noise=0.1).fit({"a": np.where(y, "u", "v")}, y)
+    auto, given = lg.RuleClassifier(noise="auto").fit(X, y), lg.RuleClassifier().fit(X, y)
+    assert auto.summary() == given.summary()

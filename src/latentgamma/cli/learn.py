@@ -232,9 +232,7 @@ def learn_label(args: argparse.Namespace) -> int:
         except ProgramError:
             endings = ", ".join((*SUFFIXES, ".sql"))
             raise UsageError(f"--output ends in {endings} or .py, not {args.output!r}") from None
-    options: dict[str, Any] = {"form": args.form, "seed": args.seed}
-    if args.noise not in (None, "auto"):
-        options["noise"] = args.noise
+    options: dict[str, Any] = {"form": args.form, "noise": args.noise, "seed": args.seed}
     if args.max_body is not None:
         options["max_body"] = args.max_body
     try:

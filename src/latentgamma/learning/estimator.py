@@ -111,7 +111,7 @@ class RuleClassifier(Displayed):
         max_body: int = 5,
         max_terms: int = 5,
         class_weight: ClassWeight = None,
-        noise: float | None = None,
+        noise: float | OneOf["auto"] | None = None,
         seed: int = 0,
     ) -> None:
         self.form = form
@@ -175,8 +175,10 @@ class RuleClassifier(Displayed):
         self.notes_ = [*table.notes]
         self._columns = [replace(one, values=one.values[:0]) for one in columns]
         self.result_: FitResult | None = None
-        if self.noise is not None:
-            learned = self._search_exactly(table, heads, labels, weights, self.noise)
+        if self._noise is not None:
+            if (weights != 1).any():
+                raise ArgumentError("noise counts each row once; leave out noise or sample_weight")
+            learned = self._search_exactly(table, heads, labels, weights, self._noise)
         else:
             learned = self._learn(table, heads, labels, weights, progress or (lambda *_: None))
         self._finish(table, heads, labels, weights, learned)
@@ -188,15 +190,22 @@ class RuleClassifier(Displayed):
         if whole_number("max_terms", self.max_terms, 1) > _MOST_TERMS:
             raise wrong("max_terms", f"a whole number from 1 to {_MOST_TERMS}", self.max_terms)
         whole_number("seed", self.seed)
-        if self.noise is not None:
-            real_number("noise", self.noise, "a share from 0 to 0.5, 0.5 excluded, or None",
+        if self._noise is not None:
+            real_number("noise", self.noise, "a share from 0 to 0.5, 0.5 excluded, 'auto' or None",
                         lambda share: 0 <= share < 0.5)  # fmt: skip
         if self.class_weight not in (None, "balanced") and not isinstance(
+            if self.form == "points":
+                raise ArgumentError("noise finds rules, not points; leave out noise or form")
             self.class_weight, Mapping
         ):
             raise wrong("class_weight", "a dictionary, 'balanced' or None", self.class_weight)
 
     def _learn(
+    @property
+    def _noise(self) -> float | None:
+        """The fraction of wrong labels; None if it is not known."""
+        return None if self.noise == "auto" else self.noise
+
         self, table: TableLiterals, heads: Sequence[str], labels: Mask, weights: Floats,
         progress: Progress,
     ) -> list[Learned]:  # fmt: skip
@@ -278,8 +287,10 @@ class RuleClassifier(Displayed):
         other = [column for column in table.columns if column.kind != "boolean"]
         if other:
             raise ArgumentError(
-                f"noise is for columns that are true or false, and {other[0].name!r} holds "
-                f"{other[0].kind}s; leave noise out"
+            named = {"category": "categories", "missing": "no values"}
+            held = named.get(other[0].kind, f"{other[0].kind}s")
+                f"noise is for columns that are true or false, and {other[0].name!r} holds {held}; "
+                f"leave noise out"
             )
         literals = table.literals
         atoms = [str(literal) for literal in literals.names]
@@ -292,7 +303,7 @@ class RuleClassifier(Displayed):
             heads=heads,
             bodies=atoms,
             noise=noise,
-            max_body=max(self.max_body, 8) if noise == 0 and self.noise is None else self.max_body,
+            max_body=max(self.max_body, 8) if noise == 0 and self._noise is None else self.max_body,
             seed=self.seed,
             holdout=0.0,
         )

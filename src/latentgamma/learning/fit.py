@@ -171,15 +171,13 @@ def fit(
 def _fit_label(table: Any, label: str, given: dict[str, Any]) -> RuleClassifier:
     from latentgamma.learning.estimator import fit_table
 
-    options = {name: given.pop(name) for name in ("seed", "progress")}
-    noise, max_body = given.pop("noise"), given.pop("max_body")
+    options = {name: given.pop(name) for name in ("noise", "seed", "progress")}
+    max_body = given.pop("max_body")
     defaults = {name: one.default for name, one in inspect.signature(fit).parameters.items()}
     unused = [name for name, value in given.items()
               if type(value) is not type(defaults[name]) or value != defaults[name]]  # fmt: skip
     if unused:
         raise ArgumentError(f"{listing(unused)} cannot be used with label; leave it out")
-    if noise not in (None, "auto"):
-        options["noise"] = noise
     if max_body is not None:
         options["max_body"] = max_body
     return fit_table(table, label, **options)
