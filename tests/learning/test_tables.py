@@ -1222,3 +1222,22 @@ def test_options_that_would_have_no_effect_beside_noise_are_refused():
         lg.RuleClassifier(noise=0.1).fit({"a": np.where(y, "u", "v")}, y)
     auto, given = lg.RuleClassifier(noise="auto").fit(X, y), lg.RuleClassifier().fit(X, y)
     assert auto.summary() == given.summary()
+
+
+def test_an_edit_is_one_rule():
+    X, y = mixed()
+    classifier = lg.RuleClassifier(form="rules").fit(X, y)
+    for text, message in (
+        ("2 { age < 45; late; home = own }", "write the conditions of one rule, without counts"),
+        ("late. y :- age < 45", "write the conditions of one rule, without counts"),
+        ("late = true", "late is true or false; write late or not late"),
+        ("late is missing", "late is true or false; write late or not late"),
+    ):
+        with pytest.raises(lg.errors.DataError, match=message):
+            classifier.refit(X, y, edit={1: text})
+    with pytest.raises(lg.errors.ArgumentError, match="rule 1 is in drop and in edit"):
+        classifier.refit(X, y, drop=[1], edit={1: "late"})
+    opened = np.datetime64("2025-01-01") + np.arange(len(y)) % 100
+    dated = lg.RuleClassifier(form="rules").fit({"opened": opened}, np.arange(len(y)) % 100 < 40)
+    with pytest.raises(lg.errors.DataError, match="'opened < 5' compares a date with a number"):
+        dated.refit({"opened": opened}, np.arange(len(y)) % 100 < 40, edit={1: "opened < 5"})

@@ -718,6 +718,8 @@ class RuleClassifier(Displayed):
         bodies = [
             [
                 self._parsed(edited[one.head, i]) if (one.head, i) in edited else body
+        if both := [number for head, number in numbers if (head, number) in dropped]:
+            raise ArgumentError(f"rule {both[0]} is in drop and in edit; leave out one of them")
                 for i, body in enumerate(one.bodies, 1)
                 if (one.head, i) not in dropped
             ]
@@ -781,13 +783,15 @@ class RuleClassifier(Displayed):
         """Return the literals of a body that is given as text."""
         if not isinstance(text, str):
             raise wrong("edit", "conditions as text, such as 'age < 18, not late'", text)
-        body = text.partition(":-")[2] or text
+        head, arrow, body = text.partition(":-") if ":-" in text else ("edited ", ":-", text)
         if not body.strip(" ."):
             raise DataError("edit: a rule needs a condition; drop= leaves a rule out")
         if re.search(rf"\bnot\s+{_RANGE.pattern}", body):
             raise DataError("edit: `not` takes one condition; write each end of a range as its own")
         body = _RANGE.sub(r"\2 >= \1, \2 <", body)
-        (rule,) = read_rules(f"edited :- {body.strip().rstrip('.')}.", "edit").rules
+        rule, *others = read_rules(f"{head}{arrow} {body.strip().rstrip('.')}.", "edit").rules
+        if others:
+            raise DataError("edit: write the conditions of one rule, without counts")
         known = {column.name: column for column in self._columns}
         found = []
         for name, negated in [*((n, False) for n in rule.body), *((n, True) for n in rule.negated)]:
@@ -803,8 +807,12 @@ class RuleClassifier(Displayed):
                     f"edit: {name!r} is a {column.kind}; write what it is compared with"
                 )
             texts = None if condition is None else condition.is_text
-            if texts is not None and {"number": texts, "category": not texts}.get(column.kind):
+            wrong_kinds = ("number",) if texts else ("category", "date")
+            if texts is not None and column.kind in wrong_kinds:
                 other = "a text" if texts else "a number"
+            if condition is not None and column.kind == "boolean" and not is_computed(column.name):
+                atom = quote(column.name)
+                raise DataError(f"edit: {atom} is true or false; write {atom} or not {atom}")
                 raise DataError(f"edit: {name!r} compares a {column.kind} with {other}")
             found.append(Literal(name, negated, condition))
         return tuple(sorted(found))
