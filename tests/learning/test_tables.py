@@ -1241,3 +1241,36 @@ def test_an_edit_is_one_rule():
     dated = lg.RuleClassifier(form="rules").fit({"opened": opened}, np.arange(len(y)) % 100 < 40)
     with pytest.raises(lg.errors.DataError, match="'opened < 5' compares a date with a number"):
         dated.refit({"opened": opened}, np.arange(len(y)) % 100 < 40, edit={1: "opened < 5"})
+
+
+def test_classes_that_are_whole_numbers_are_named_alike_in_every_type():
+    ages = np.arange(90)
+    for y, heads in (
+        (ages >= 30, ["y"]),
+        (ages // 30, ["y(0)", "y(1)", "y(2)"]),
+        ((ages >= 30) + 4, ["y(5)"]),
+    ):
+        for dtype in (np.int64, np.float64):
+            found = lg.RuleClassifier().fit({"age": ages}, y.astype(dtype))
+            assert [one.head for one in found.class_rules_] == heads
+            assert found.classes_.dtype == dtype
+
+
+def test_names_of_outputs_are_those_of_no_column_and_of_no_other_output():
+    rng = np.random.default_rng(0)
+    X = {name: rng.random(300) < 0.5 for name in ("a", "b", "exception(c,1)", "at_least(y(1),1)")}
+    y = np.stack([X["a"], X["b"]], axis=1)
+    pandas = pytest.importorskip("pandas")
+    found = lg.RuleClassifier().fit(X, pandas.DataFrame(y, columns=["a", "a'"]))
+    heads = [one.head for one in found.class_rules_]
+    assert heads == ["a'", "a''"]
+    answers = lg.Decider(found.program_, heads, unknown="ignore").many(X).answers
+    assert np.array_equal(np.stack([answers[head] for head in heads], axis=1), y)
+    # The rules of a class derive other atoms beside that of the class.
+    y = np.where(X["at_least(y(1),1)"], 1, 2 * X["exception(c,1)"])
+    found = lg.RuleClassifier().fit(X, y)
+    heads = [one.head for one in found.class_rules_]
+    answers = lg.Decider(found.program_, heads, unknown="ignore").many(X).answers
+    assert [[y[i]] for i in range(300)] == [
+        [k for k, head in enumerate(heads) if answers[head][i]] for i in range(300)
+    ]

@@ -35,6 +35,11 @@ def compared(values: npt.ArrayLike) -> Floats:
     return np.asarray(values, np.float64).round(12)
 
 
+def auxiliary_atoms(head: str) -> tuple[str, str]:
+    """Return how the names of the other atoms begin that the rules of a class derive."""
+    return f"exception({quote_argument(head)},", f"at_least({quote_argument(head)},"
+
+
 def exceeds(probability: npt.ArrayLike, threshold: float) -> Mask:
     """Return where a probability decides for a class."""
     return np.asarray(compared(probability) > compared(threshold))
@@ -210,7 +215,7 @@ class ClassRules:
                 yield _rule(head, tuple(literals), never)
 
     def _auxiliary(self, i: int) -> str:
-        return f"exception({quote_argument(self.head)},{i + 1})"
+        return f"{auxiliary_atoms(self.head)[0]}{i + 1})"
 
     # ---- As text
 
@@ -466,7 +471,7 @@ def rules_of_likeliest(classes: Sequence[ClassRules], costs: Sequence[float]) ->
             against = []
             for j, place in reached:
                 if (j, place) not in names:
-                    names[j, place] = f"at_least({quote_argument(classes[j].head)},{place})"
+                    names[j, place] = f"{auxiliary_atoms(classes[j].head)[1]}{place})"
                     derive(j, place, names[j, place], ())
                 against.append(names[j, place])
             derive(k, i, classes[k].head, against)

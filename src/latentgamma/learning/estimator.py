@@ -25,6 +25,7 @@ from latentgamma.learning.class_rules import (
     ClassRules,
     RuleStatistics,
     compared,
+    auxiliary_atoms,
     exceeds,
     rules_of_likeliest,
     statistics,
@@ -1130,6 +1131,8 @@ def _outputs(
         return heads, classes, values[:, None] == classes, False
     named = [str(one).lower() for one in names] in _TRUTH
     return [label if named else heads[1]], classes, (values == classes[1])[:, None], False
+    if classes.dtype.kind == "f":  # whole numbers, as 1.0 in a frame that had missing labels
+        names = list(map(int, names))
 
 
 def _several_outputs(y: Any, n: int) -> tuple[list[str], Mask]:
@@ -1222,9 +1225,19 @@ def _sides(positive: Mask, weights: Floats) -> Floats:
 
 
 def _different(heads: Sequence[str], columns: Sequence[Column]) -> list[str]:
-    """Return names for the outputs that no column, condition or count has."""
+    """Return names for the outputs that no column, condition or count has, nor their atoms."""
     taken = {column.name for column in columns}
-    return [name + "'" if name in taken or is_computed(name) else name for name in heads]
+    found: list[str] = []
+    for head in heads:
+        name = head
+        while (
+            is_computed(name)
+            or name in {*taken, *found}
+            or any(one.startswith(auxiliary_atoms(name)) for one in taken)
+        ):
+            name += "'"
+        found.append(name)
+    return found
 
 
 def _consistent(codes: npt.NDArray[np.uint8], labels: Mask) -> bool:
