@@ -1046,6 +1046,16 @@ def test_a_column_that_was_empty_in_fit_may_hold_anything_later():
             "edit: 'a = b' compares a number with a text",
         ),
         (lambda c, X, y: c.refit(X, y, edit=[1]), "edit must be a dictionary"),
+        (
+            lambda c, X, y: lg.RuleClassifier(class_weight={1: math.inf}).fit(X, y),
+            "class_weight must be numbers from 0 on, not inf",
+        ),
+        (lambda c, X, y: c.fit(X, y, [1e300] * 40), "sample_weight must be .* a sum below 2"),
+        (lambda c, X, y: c.fit(X, [f"n{i}" for i in range(40)]), "a column of names or identif"),
+        (
+            lambda c, X, y: c.fit(X, np.ma.array(y, mask=[False, True] * 20)),
+            "y, row 2: the class is missing",
+        ),
     ],
 )
 def test_wrong_calls_are_refused_in_one_line(call, message):
@@ -1274,3 +1284,19 @@ def test_names_of_outputs_are_those_of_no_column_and_of_no_other_output():
     assert [[y[i]] for i in range(300)] == [
         [k for k, head in enumerate(heads) if answers[head][i]] for i in range(300)
     ]
+
+
+@pytest.mark.parametrize("low", [-1e308, 5e-324, 1e308])
+def test_numbers_of_any_size_are_learned_from(low):
+    values = np.array([low, 1.5e308 if low > 1 else max(-low, 1e-323)])
+    y = np.arange(40) % 2 == 0
+    classifier = lg.RuleClassifier().fit({"a": np.where(y, *values)}, y)
+    assert (classifier.predict({"a": np.where(y, *values)}) == y).all()
+
+
+def test_numbers_in_a_column_of_texts_are_refused():
+    texts = np.array(["0", "1", "a"] * 20)
+    classifier = lg.RuleClassifier().fit({"a": texts}, texts == "1")
+    for values in ([0, 1], [0, 2]):
+        with pytest.raises(lg.errors.DataError, match="a category as in fit, but found a number"):
+            classifier.predict({"a": values})

@@ -363,7 +363,7 @@ def _as_kind(column: Column, given: Column, what: str) -> Column:
             known = np.zeros(len(values), np.bool_)
     elif kind == "number" and given.kind == "boolean":
         known = values.astype(np.float64)
-    elif kind == "category" and given.kind == "boolean":
+    elif kind == "category" and given.kind == "boolean" and not given.from_numbers:
         known = np.where(values, "true", "false").astype(object)
     elif kind == "boolean" and given.kind == "number":  # other numbers than 0 and 1 in fit
         known = values > 0.5
@@ -373,9 +373,8 @@ def _as_kind(column: Column, given: Column, what: str) -> Column:
             known = np.array([word == "true" for word in words], np.bool_)
     if known is not None:
         return Column(name, kind, known)
-    raise DataError(
-        f"{what}, column {name!r}: expected a {column.kind} as in fit, but found a {given.kind}"
-    )
+    found = "number" if given.from_numbers else given.kind
+    raise DataError(f"{what}, column {name!r}: expected a {kind} as in fit, but found a {found}")
 
 
 # ---- From columns to literals
@@ -599,10 +598,10 @@ def between(low: Any, high: Any) -> Any:
         prefixes = (str(high)[:length] for length in _DATE_LENGTHS)
         return next((prefix for prefix in prefixes if prefix > low), str(high))
     low, high = float(low), float(high)
-    middle = (low + high) / 2
-    power = math.floor(math.log10(max(abs(low), abs(high), high - low))) + 1
-    for digits in range(18):
-        near = round(middle / 10.0 ** (power - digits))
+    middle = low / 2 + high / 2
+    power = math.floor(math.log10(max(abs(low), abs(high)))) + 1
+    for digits in range(min(18, power + 323)):  # down to the least number above 0
+        near = round(middle / float(f"1e{power - digits}"))
         for k in (near, near + 1, near - 1):
             cut = float(f"{k}e{power - digits}")
             if low < cut <= high:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import json
+import math
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,8 +25,8 @@ from latentgamma.learning.class_rules import (
     PYTHON_HEADER,
     ClassRules,
     RuleStatistics,
-    compared,
     auxiliary_atoms,
+    compared,
     exceeds,
     rules_of_likeliest,
     statistics,
@@ -46,7 +47,7 @@ from latentgamma.learning.forms import Form, Learned, Progress, learn_form, make
 from latentgamma.learning.lists import ListSearch
 from latentgamma.learning.literals import Floats, Literal
 from latentgamma.learning.result import FitResult
-from latentgamma.program.conditions import Condition, is_missing
+from latentgamma.program.conditions import Condition, column_array, is_missing
 from latentgamma.program.facts import Mask
 from latentgamma.program.names import is_computed, quote, quote_argument
 from latentgamma.program.program import Program, Rule
@@ -85,7 +86,7 @@ class RuleClassifier(Displayed):
         class_weight: what a wrong decision costs for each class; "balanced" is one over its rate.
             This changes the decisions of `predict` and of `program_`, not the probabilities.
         noise: the fraction of wrong labels, if it is known, for columns that are true or false:
-            rules are then searched for as by `fit`.
+            rules are then searched for as by `fit`, where each row counts once. "auto" is as None.
         seed: the seed of everything random.
 
     Attributes:
@@ -188,25 +189,24 @@ class RuleClassifier(Displayed):
     def _check_options(self) -> None:
         one_of("form", self.form, ("auto", "rules", "points"))
         whole_number("max_body", self.max_body, 1)
-        if whole_number("max_terms", self.max_terms, 1) > _MOST_TERMS:
-            raise wrong("max_terms", f"a whole number from 1 to {_MOST_TERMS}", self.max_terms)
+        whole_number("max_terms", self.max_terms, 1, _MOST_TERMS)
         whole_number("seed", self.seed)
         if self._noise is not None:
             real_number("noise", self.noise, "a share from 0 to 0.5, 0.5 excluded, 'auto' or None",
                         lambda share: 0 <= share < 0.5)  # fmt: skip
-        if self.class_weight not in (None, "balanced") and not isinstance(
             if self.form == "points":
                 raise ArgumentError("noise finds rules, not points; leave out noise or form")
+        if self.class_weight not in (None, "balanced") and not isinstance(
             self.class_weight, Mapping
         ):
             raise wrong("class_weight", "a dictionary, 'balanced' or None", self.class_weight)
 
-    def _learn(
     @property
     def _noise(self) -> float | None:
         """The fraction of wrong labels; None if it is not known."""
         return None if self.noise == "auto" else self.noise
 
+    def _learn(
         self, table: TableLiterals, heads: Sequence[str], labels: Mask, weights: Floats,
         progress: Progress,
     ) -> list[Learned]:  # fmt: skip
@@ -287,9 +287,9 @@ class RuleClassifier(Displayed):
         """Return the rules that `lg.fit` finds, which learns from atoms."""
         other = [column for column in table.columns if column.kind != "boolean"]
         if other:
-            raise ArgumentError(
             named = {"category": "categories", "missing": "no values"}
             held = named.get(other[0].kind, f"{other[0].kind}s")
+            raise ArgumentError(
                 f"noise is for columns that are true or false, and {other[0].name!r} holds {held}; "
                 f"leave noise out"
             )
@@ -389,7 +389,9 @@ class RuleClassifier(Displayed):
             if not len(at):
                 known = listing([repr(one) for one in self.classes_.tolist()], 5)
                 raise ArgumentError(f"class_weight names {name!r}, but the classes are {known}")
-            costs[at[0]] = real_number("class_weight", cost, "numbers from 0 on", lambda c: c >= 0)
+            costs[at[0]] = real_number(
+                "class_weight", cost, "numbers from 0 on", lambda c: 0 <= c < math.inf
+            )
         if not costs.any():
             raise wrong("class_weight", "above 0 for some class", self.class_weight)
         return costs
@@ -716,11 +718,11 @@ class RuleClassifier(Displayed):
         if not isinstance(edit, Mapping):
             raise wrong("edit", "a dictionary from numbers of rules to conditions", edit)
         edited = dict(zip(numbers, edit.values(), strict=True))
+        if both := [number for head, number in numbers if (head, number) in dropped]:
+            raise ArgumentError(f"rule {both[0]} is in drop and in edit; leave out one of them")
         bodies = [
             [
                 self._parsed(edited[one.head, i]) if (one.head, i) in edited else body
-        if both := [number for head, number in numbers if (head, number) in dropped]:
-            raise ArgumentError(f"rule {both[0]} is in drop and in edit; leave out one of them")
                 for i, body in enumerate(one.bodies, 1)
                 if (one.head, i) not in dropped
             ]
@@ -807,13 +809,13 @@ class RuleClassifier(Displayed):
                 raise DataError(
                     f"edit: {name!r} is a {column.kind}; write what it is compared with"
                 )
+            if condition is not None and column.kind == "boolean" and not is_computed(column.name):
+                atom = quote(column.name)
+                raise DataError(f"edit: {atom} is true or false; write {atom} or not {atom}")
             texts = None if condition is None else condition.is_text
             wrong_kinds = ("number",) if texts else ("category", "date")
             if texts is not None and column.kind in wrong_kinds:
                 other = "a text" if texts else "a number"
-            if condition is not None and column.kind == "boolean" and not is_computed(column.name):
-                atom = quote(column.name)
-                raise DataError(f"edit: {atom} is true or false; write {atom} or not {atom}")
                 raise DataError(f"edit: {name!r} compares a {column.kind} with {other}")
             found.append(Literal(name, negated, condition))
         return tuple(sorted(found))
@@ -1122,17 +1124,20 @@ def _outputs(
     if len(names) < 2:
         raise DataError(f"{what} has only one class, {names[0]!r}; rules tell at least two apart")
     if len(names) > max(20, n // 2):
+        remedy = "cut the numbers into a few"
+        if isinstance(names[0], str):
+            remedy = "is it a column of names or identifiers?"
         raise DataError(
             f"{what} has {len(names):,} different values in {n:,} rows: Unknown label type: "
-            f"continuous. Rules are about classes; cut the numbers into a few"
+            f"continuous. Rules are about classes; {remedy}"
         )
+    if classes.dtype.kind == "f":  # whole numbers, as 1.0 in a frame that had missing labels
+        names = list(map(int, names))
     heads = [f"{label}({quote_argument(str(one))})" for one in names]
     if len(names) > 2:
         return heads, classes, values[:, None] == classes, False
     named = [str(one).lower() for one in names] in _TRUTH
     return [label if named else heads[1]], classes, (values == classes[1])[:, None], False
-    if classes.dtype.kind == "f":  # whole numbers, as 1.0 in a frame that had missing labels
-        names = list(map(int, names))
 
 
 def _several_outputs(y: Any, n: int) -> tuple[list[str], Mask]:
@@ -1157,6 +1162,7 @@ def _classes(y: Any, n: int, what: str = "y") -> npt.NDArray[Any]:
         y = y[next(iter(y.columns))]
     if hasattr(y, "toarray"):
         raise DataError("y must be an array, not a sparse matrix")
+    y = column_array(y) if isinstance(y, np.ma.MaskedArray) else y
     values = np.asarray(y)
     if values.dtype.kind in "USf" and not hasattr(y, "dtype"):
         values = np.asarray(y, object)  # a list: None and NaN would become texts
@@ -1212,8 +1218,8 @@ def _weights(sample_weight: Any, n: int) -> Floats:
         weights = np.full(n, float(weights))
     if weights.shape != (n,):
         raise DataError(f"sample_weight must have shape ({n},), but has {weights.shape}")
-    if not (np.isfinite(weights) & (weights >= 0)).all():
-        raise DataError("sample_weight must be finite numbers from 0 on")
+    if not ((weights >= 0).all() and weights.sum() < 2**53):
+        raise DataError("sample_weight must be numbers from 0 on with a sum below 2^53")
     if not weights.any():
         raise DataError("sample_weight is zero in every row")
     return weights
