@@ -1,6 +1,7 @@
 """Learning of rules with variables, held against enumeration and against clingo."""
 
 import itertools
+import math
 import random
 import re
 from dataclasses import replace
@@ -391,6 +392,15 @@ def test_search_and_gradient_agree(name: str) -> None:
     assert by_gradient.method == "gradient"
     assert by_search.predict(larger.background) == by_gradient.predict(larger.background)
     assert by_gradient.bits >= by_search.bits - 1e-6
+
+
+@pytest.mark.parametrize("recursive", [True, False])
+def test_alternatives_are_measured_as_the_program_is(recursive: bool) -> None:
+    facts = {"likes": [("a", "b"), ("c", "d")], "knows": [("a", "b"), ("c", "d")]}
+    examples = [("invites", "a", "b"), ("invites", "c", "d")]
+    found = lg.relational.fit(facts, examples, recursive=recursive)
+    assert found.bits == pytest.approx(1 + math.log2(3 if recursive else 2) + 2)
+    assert found.alternatives[0].bits == pytest.approx(found.bits)
 
 
 @pytest.mark.slow

@@ -557,8 +557,8 @@ class Candidate:
     bodies: tuple[tuple[int, Ints], ...]
     # the invented predicates that it uses, with the description lengths of their definitions
     definitions: dict[int, float] = field(default_factory=dict)
-    # clauses of the same length with the same instances
-    variants: list[Clause] = field(default_factory=list)
+    # other clauses with the same instances, and their description lengths
+    variants: list[tuple[Clause, float]] = field(default_factory=list)
 
     @property
     def recursive(self) -> bool:

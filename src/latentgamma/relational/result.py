@@ -25,7 +25,6 @@ from latentgamma.relational.clauses import (
     Hypotheses,
     Literal,
     TooManyRows,
-    clause_bits,
     clause_text,
     least_model,
 )
@@ -276,7 +275,7 @@ class RuleEvidence:
         support: the positive examples that it derives.
         needed: the positive examples that are no longer derived without it.
         wrong: the negative examples that it derives; only with wrong labels.
-        variants: rules of about the same length with the same instances on this background.
+        variants: other rules that derive the same examples on this background.
     """
 
     rule: str
@@ -781,11 +780,10 @@ def _alternatives(
     """Return programs that explain the examples as well, and differ on other facts."""
     best = found.choices[0]
     programs = [(_program(problem, found, best), best.bits)]
-    predicates = len(problem.names)
     for number in best.chosen:
         one = found.candidates[number]
-        for clause in one.variants[:_MOST_VARIANTS]:
-            bits = best.bits - one.bits + clause_bits(clause, predicates)
+        for clause, length in one.variants[:_MOST_VARIANTS]:
+            bits = best.bits - one.bits + length
             programs.append((_program(problem, found, best, {number: clause}), bits))
     programs += [(_program(problem, found, one), one.bits) for one in found.choices[1:]]
     # The small instances on which programs are compared have facts only.
@@ -818,7 +816,8 @@ def _evidence(
             int((full[positive] & ~models[1 + n][positive]).sum()),
             int(np.isin(reached, hypotheses.negative).sum()),
             tuple(
-                clause_text(c, program.forms, program.inputs) for c in one.variants[:_MOST_VARIANTS]
+                clause_text(clause, program.forms, program.inputs)
+                for clause, _ in one.variants[:_MOST_VARIANTS]
             ),
         )
     total = int(full[positive].sum())

@@ -235,10 +235,10 @@ def keep_shortest(by_key: dict[tuple[object, ...], Candidate], one: Candidate) -
     """Keep a candidate by its instances; the longer one of two is a variant of the other."""
     known = by_key.setdefault(one.key(), one)
     if one.bits < known.bits - 1e-9:
-        one.variants = [known.clause, *known.variants]
+        one.variants = [(known.clause, known.bits), *known.variants]
         by_key[one.key()] = one
     elif known is not one:
-        known.variants.append(one.clause)
+        known.variants.append((one.clause, one.bits))
 
 
 def _drop_dominated(candidates: list[Candidate], budget: Budget) -> list[Candidate]:
