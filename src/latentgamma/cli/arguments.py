@@ -255,7 +255,7 @@ def _decide_arguments(command: _NewCommand) -> None:
     parser = command("decide", "decide the requests of a table, with reasons", _decide)
     add = parser.add_argument
     _add_decider(parser)
-    add("requests", metavar="REQUESTS", help="a table of requests: .csv, .jsonl or .parquet")
+    add("requests", metavar="REQUESTS", help="a table of requests: .csv, .tsv, .jsonl or .parquet")
     add("--id", metavar="COLUMN", help="the column that names each request, for the output")
     add("-o", "--output", metavar="FILE",
         help="write the decisions, one JSON object on each line; by default they are printed")  # fmt: skip

@@ -954,7 +954,7 @@ class Decider:
 
         Args:
             requests: a table (of pandas, polars or pyarrow, or a dictionary of columns), which is
-                decided at once; or the path of a CSV, JSONL or Parquet file, or any iterable of
+                decided at once; or the path of a CSV, TSV, JSONL or Parquet file, or any iterable of
                 requests, which are decided as they are read.
             errors: of a file or an iterable, "raise" the error of a bad request, or "keep" it in
                 place of its decision; a table with a bad value is refused.

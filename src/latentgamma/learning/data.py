@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from latentgamma._arguments import wrong
 from latentgamma._text import file_problem, listing, quantity
+from latentgamma.decide.requests import delimiter_of
 from latentgamma.errors import DataError, MissingPackageError, unknown_atoms
 from latentgamma.learning.bodies import distinct
 from latentgamma.learning.options import Kind
@@ -128,8 +129,6 @@ def columns_without(names: Sequence[str], ignore: Sequence[str], what: str) -> l
 
 # ---- Files that hold examples: tables with one column per atom
 
-#: Characters that separate the cells of a table.
-DELIMITERS = (",", ";", "\t", "|")
 _TEXT_SUFFIXES = (".csv", ".tsv")
 
 
@@ -284,14 +283,9 @@ def _read_text(
 
 def _lines(text: str, delimiter: str | None) -> list[tuple[int, list[str]]]:
     """Return the lines that are not empty, each with its number, cut into cells."""
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter or _delimiter(text))
+    delimiter = delimiter or delimiter_of(text.partition("\n")[0])
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     return [(reader.line_num, cells) for cells in reader if cells]
-
-
-def _delimiter(text: str) -> str:
-    """Return the first delimiter that the first line has."""
-    first = text.partition("\n")[0]
-    return next((mark for mark in DELIMITERS if mark in first), ",")
 
 
 def read_parquet(path: Path) -> Any:
