@@ -393,6 +393,27 @@ def test_evidence_that_contradicts_almost_certain_inputs(method: str, far: float
         layer(torch.tensor([[-torch.inf, torch.inf, 0.0]], dtype=torch.float64))
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("budget", [1 << 16, 1])
+def test_infinite_log_odds_are_certain_given_evidence(budget: int, dtype: torch.dtype) -> None:
+    program = lg.parse("c :- a, b. c :- d, a. e :- b, a. e :- d, b.")
+    layer = lg.Layer(
+        program, ["a", "b", "d"], ["c", "b", "e"], semantics="probability", from_logits=True,
+        evidence={"a": False}, inference=lg.Inference(budget=budget),
+    )  # fmt: skip
+    assert (layer.rules.diagram is not None) == (budget == 1)
+    # Evidence that is unlikely, beside an example with inputs that are certain.
+    x = torch.tensor([[40.0, 0.5, 1.0], [0.0, torch.inf, -torch.inf]], dtype=dtype)
+    b, d = torch.sigmoid(torch.tensor([0.5, 1.0])).tolist()
+    expected = torch.tensor([[0.0, b, b * d], [0.0, 1.0, 0.0]], dtype=dtype)
+    assert torch.allclose(layer(x), expected, atol=0.004)
+    assert torch.equal(layer(x)[0], layer(x[:1])[0])
+    x[1, 0] = torch.inf
+    for logits in (False, True):
+        with pytest.raises(lg.errors.StateError, match="probability zero in example 1"):
+            layer(x, logits=logits)
+
+
 def test_an_empty_batch_has_no_evidence() -> None:
     for budget in (1, 1 << 16):
         layer = ring({"x": False}, budget=budget)

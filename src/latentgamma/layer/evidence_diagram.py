@@ -19,7 +19,7 @@ from latentgamma.program.program import Program
 #: The most edges of a diagram.
 _BUDGET = 200_000
 #: The log-odds of what is certain, and a log-probability of the evidence that says it is impossible.
-_CERTAIN, _IMPOSSIBLE = 1e30, -1e25
+CERTAIN_ODDS, IMPOSSIBLE = 1e30, -1e25
 #: Larger log-odds are differences of logarithms: the probabilities may have underflowed.
 _FAR = 600.0
 #: A probability that is almost 0, and large enough for slopes of its logarithm.
@@ -139,7 +139,7 @@ class EvidenceDiagram(nn.Module):
         x = odds.new_zeros(len(odds), self._size).index_copy(
             1, self._places, odds.index_select(1, self._columns)
         )
-        refuse_impossible(self.passes.log_partition(x.detach()) < _IMPOSSIBLE)
+        refuse_impossible(self.passes.log_partition(x.detach()) < IMPOSSIBLE)
         every = torch.cat([self.passes.marginals(x), odds], 1)
         found = every.index_select(1, self._outputs)
         far = found.detach().abs() > _FAR
@@ -155,9 +155,9 @@ class EvidenceDiagram(nn.Module):
                 column = torch.full_like(x[:, :1], label, dtype=torch.long)
                 yes, no = (
                     self.passes.log_partition(x.scatter(1, column, end))
-                    for end in (_CERTAIN, -_CERTAIN)
+                    for end in (CERTAIN_ODDS, -CERTAIN_ODDS)
                 )
-                columns[o] = hold(yes - no + x[:, label], -_CERTAIN, _CERTAIN)
+                columns[o] = hold(yes - no + x[:, label], -CERTAIN_ODDS, CERTAIN_ODDS)
         return torch.stack(columns, 1)
 
 
@@ -203,13 +203,13 @@ def evidence_diagram(
     read: list[tuple[int, float]] = []
     for atom in outputs:
         if rules.certain[atom] or atom in known:
-            read.append((0, _CERTAIN if known.get(atom, True) else -_CERTAIN))
+            read.append((0, CERTAIN_ODDS if known.get(atom, True) else -CERTAIN_ODDS))
         elif atom in label:
             read.append((label[atom], 0.0))
         elif atom in fed and atom not in rules.bodies:
             read.append((len(mentioned) + column_of[atom], 0.0))
         else:
-            read.append((0, -_CERTAIN))
+            read.append((0, -CERTAIN_ODDS))
     return EvidenceDiagram(diagram, columns, read)
 
 
@@ -220,5 +220,5 @@ def input_log_odds(values: Tensor, facts: int, *, certain: bool = True) -> Tenso
     """
     none = torch.cat([1 - values[:, :facts], torch.ones_like(values[:, facts:])], 1)
     yes, no = ((part + torch.where(part <= 0, _NEARLY_ZERO, 0.0)).log() for part in (values, none))
-    ends = torch.where(values <= 0, -_CERTAIN, torch.where(none <= 0, _CERTAIN, 0.0))
+    ends = torch.where(values <= 0, -CERTAIN_ODDS, torch.where(none <= 0, CERTAIN_ODDS, 0.0))
     return yes - no + ends.detach() if certain else yes - no

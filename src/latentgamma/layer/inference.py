@@ -22,19 +22,20 @@ from latentgamma.engine.probability import (
     likely_proofs,
 )
 from latentgamma.engine.tensors import (
-    HELD,
     LEAST_COMPLEMENT,
     ROUNDED_COMPLEMENT,
     are_plain,
+    finite_log_odds,
     held_log,
     hold,
     log_odds_of_log,
     may_be_any,
     probability,
-    values_can_be_read,
 )
 from latentgamma.errors import ModelError, StateError
 from latentgamma.layer.evidence_diagram import (
+    CERTAIN_ODDS,
+    IMPOSSIBLE,
     EvidenceDiagram,
     evidence_diagram,
     input_log_odds,
@@ -300,7 +301,7 @@ class ProbabilitySemantics(Semantics):
         if logits:
             logs, odds = self.logarithms(facts, hard=hard, from_logits=from_logits)
             return torch.where(self._categorical, logs, odds)
-        given = self._ordered_inputs(facts)
+        given = self._ordered_inputs(facts, from_logits=from_logits)
         return self._probabilities(given, hard=hard, from_logits=from_logits).to(facts.dtype)
 
     def log_odds(self, layer: Layer, facts: Tensor) -> Tensor:
@@ -309,7 +310,7 @@ class ProbabilitySemantics(Semantics):
 
     def logarithms(self, facts: Tensor, *, hard: bool, from_logits: bool) -> tuple[Tensor, Tensor]:
         """Return the log-probabilities and log-odds of the outputs, each (B, O); see `forward`."""
-        given = self._ordered_inputs(facts)
+        given = self._ordered_inputs(facts, from_logits=from_logits)
         if from_logits:
             logs, rest = (nn.functional.logsigmoid(sign * given) for sign in (1, -1))
         else:
@@ -340,23 +341,27 @@ class ProbabilitySemantics(Semantics):
         most = min(1e30, torch.finfo(facts.dtype).max / 2)
         return found.to(facts.dtype), hold(odds, -most, most).to(facts.dtype)
 
-    def _ordered_inputs(self, facts: Tensor) -> Tensor:
+    def _ordered_inputs(self, facts: Tensor, *, from_logits: bool) -> Tensor:
         """Return the inputs in the order of the variables, in float64."""
         if self.diagram is None and self.methods.sampled and not are_plain(facts):
             raise ModelError(
                 "sampled worlds have no transforms of torch.func and no forward-mode derivatives; "
                 'lg.Inference(method="table") has'
             )
-        return (facts[:, self._order] if self._reordered else facts).double()
+        given = (facts[:, self._order] if self._reordered else facts).double()
+        if not (from_logits and self.has_evidence):
+            return given
+        # Infinite log-odds were held at the end of the range of their dtype.
+        end = finite_log_odds(torch.full_like(facts[:1, :1], torch.inf))
+        return given + torch.where(given.abs() >= end, CERTAIN_ODDS * given.detach().sign(), 0)
 
     def _probabilities(self, given: Tensor, *, hard: bool, from_logits: bool) -> Tensor:
         if self.diagram is not None:
             return self._by_diagram(given, probability, from_logits=from_logits)
-        certain = values_can_be_read(given) and bool((given.abs() >= HELD).any())  # held from ±inf
-        if self.has_evidence and from_logits and self.methods.exact and not certain:
+        if self.has_evidence and from_logits and self.methods.exact:
             # From logarithms: one minus the probability of an almost certain input has no digits.
             logs, rest = (nn.functional.logsigmoid(sign * given) for sign in (1, -1))
-            return self._given_evidence(self._log_normalised(logs), rest)[0].exp()
+            return hold(self._given_evidence(self._log_normalised(logs), rest)[0].exp(), 0, 1)
         # In float32 an atom with log-odds of 20 would be certain.
         values = torch.sigmoid(given) if from_logits else given
         if self.has_evidence:
@@ -393,7 +398,7 @@ class ProbabilitySemantics(Semantics):
     def _given_evidence(self, logs: Tensor, rest: Tensor) -> tuple[Tensor, Tensor]:
         """Return the log-probabilities and log-odds (B, O) of the outputs given the evidence."""
         joint = self.methods.log_probabilities(logs, log_complements=rest)
-        refuse_impossible(joint[:, 0].detach() == -torch.inf)
+        refuse_impossible(joint[:, 0].detach() < IMPOSSIBLE)
         found = joint[:, 1:] - joint[:, :1]
         odds = log_odds_of_log(found)
         likely = found.detach() > np.log1p(-LEAST_COMPLEMENT)
