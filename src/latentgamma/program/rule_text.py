@@ -99,152 +99,75 @@ _CONSTRUCTS = tuple(
         (f"{_BEFORE_ATOM} {_AFTER_ATOM}", r"#(?![\w])|//", "a comment starts with '%'"),
         ("heads", r"if(?!\w)", "'if' is written ':-'"),
         (_AFTER_ATOM, r"and(?!\w)", "'and' is written ','"),
-        (
-            _AFTER_ATOM,
-            r"or(?!\w)",
-            "'or' is not known here; write one rule for each alternative",
-        ),
-        (
-            _AFTER_ATOM,
-            r"(?:not\s++in|is\s++not\s++(?:missing|in))(?!\w)",
-            "'not' stands before the column: 'not country in {{ir, kp}}', 'not age is missing'",
-        ),
-        (
-            _AFTER_ATOM,
-            r"in(?!\w)",
-            "one of several values is written with braces: 'country in {{ir, kp}}'",
-        ),
-        (
-            _AFTER_ATOM,
-            r"(?<=\d{4})-\d\d?-\d\d?(?!\d)",
-            'a date is a text; write it in quotes, such as "2026-01-31"',
-        ),
-        (
-            "statement",
-            r":~",
-            f"a weak constraint {_NOT_DEFINITE}; leave preferences to the code that asks",
-        ),
-        (
-            "statement",
-            r"\?-",
-            "a query is not part of a program; ask for the closure or a derivation instead",
-        ),
+        (_AFTER_ATOM, r"or(?!\w)", "'or' is not known here; write one rule for each alternative"),
+        (_AFTER_ATOM, r"(?:not\s++in|is\s++not\s++(?:missing|in))(?!\w)",
+         "'not' stands before the column: 'not country in {{ir, kp}}', 'not age is missing'"),
+        (_AFTER_ATOM, r"in(?!\w)",
+         "one of several values is written with braces: 'country in {{ir, kp}}'"),
+        (_AFTER_ATOM, r"(?<=\d{4})-\d\d?-\d\d?(?!\d)",
+         'a date is a text; write it in quotes, such as "2026-01-31"'),
+        ("statement", r":~",
+         f"a weak constraint {_NOT_DEFINITE}; leave preferences to the code that asks"),
+        ("statement", r"\?-",
+         "a query is not part of a program; ask for the closure or a derivation instead"),
         ("statement", r"#show(?!\w)", "this '#show' is not closed by '.'"),
-        (
-            "statement",
-            r"#\w+|\.[A-Za-z]\w*",
-            "the directive {found} is not known; leave it out (only '#external a.' is read, and "
-            "'#show' is skipped)",
-        ),
+        ("statement", r"#\w+|\.[A-Za-z]\w*",
+         "the directive {found} is not known; leave it out (only '#external a.' is read, and "
+         "'#show' is skipped)"),
         ("statement", r"\*/", "'*/' closes no comment; comments in '/* */' do not nest"),
-        (
-            "statement head derived heads",
-            r"(?:[0-9]++\s*+)?\{|(?:(?<=\})|(?<=\}\s))[0-9]",
-            f"a choice ('{{{{…}}}}') {_NOT_DEFINITE}; give the chosen atoms as facts when asking",
-        ),
-        (
-            "body",
-            r"[0-9]++(?=\s*+[,.])",
-            "a count has no upper bound; 'at most 3' is written as 'not 4 {{ … }}'",
-        ),
-        (
-            "condition body",
-            r"(?:[0-9]++\s*+)?\{|#(?:count|sum\+?|min|max|minimize|maximize)\b",
-            f"an aggregate ({{found}}) {_NOT_DEFINITE}; "
-            "write one rule for each set of atoms that meets it",
-        ),
-        (
-            _BEFORE_ATOM,
-            r"#\w+",
-            "{found} is not an atom; leave out '#true', and every rule with '#false' in its body",
-        ),
+        ("statement head derived heads", r"(?:[0-9]++\s*+)?\{|(?:(?<=\})|(?<=\}\s))[0-9]",
+         f"a choice ('{{{{…}}}}') {_NOT_DEFINITE}; give the chosen atoms as facts when asking"),
+        ("body", r"[0-9]++(?=\s*+[,.])",
+         "a count has no upper bound; 'at most 3' is written as 'not 4 {{ … }}'"),
+        ("condition body", r"(?:[0-9]++\s*+)?\{|#(?:count|sum\+?|min|max|minimize|maximize)\b",
+         f"an aggregate ({{found}}) {_NOT_DEFINITE}; "
+         "write one rule for each set of atoms that meets it"),
+        (_BEFORE_ATOM, r"#\w+",
+         "{found} is not an atom; leave out '#true', and every rule with '#false' in its body"),
         (_BEFORE_ATOM, r"!(?=\s*+[,.])", f"a cut ('!') {_NOT_DEFINITE}; leave it out"),
         ("condition", r"(?<=not\s)not(?!\w)", "'not not' is not known here; write the plain atom"),
-        (
-            _BEFORE_ATOM,
-            r"not\(|\\\+|[~!¬]",
-            "negation ({found}) is written 'not' and a blank before an atom of the body: "
-            "'h :- a, not b.'",
-        ),
-        (
-            _BEFORE_ATOM,
-            r"not(?!\w)|-",
-            f"negation ({{found}}) {_NOT_DEFINITE}; give the opposite a name of its own, "
-            "such as 'not_a', and state it as a fact where it holds",
-        ),
-        (
-            _BEFORE_ATOM,
-            r"[0-9]++(?:\.[0-9]++)?\s*+::",
-            f"a probability ({{found}}) {_NOT_DEFINITE}; write the plain rule without it",
-        ),
+        (_BEFORE_ATOM, r"not\(|\\\+|[~!¬]",
+         "negation ({found}) is written 'not' and a blank before an atom of the body: "
+         "'h :- a, not b.'"),
+        (_BEFORE_ATOM, r"not(?!\w)|-",
+         f"negation ({{found}}) {_NOT_DEFINITE}; give the opposite a name of its own, "
+         "such as 'not_a', and state it as a fact where it holds"),
+        (_BEFORE_ATOM, r"[0-9]++(?:\.[0-9]++)?\s*+::",
+         f"a probability ({{found}}) {_NOT_DEFINITE}; write the plain rule without it"),
         (_AFTER_ATOM, r"::", f"a probability ('::') {_NOT_DEFINITE}; write the plain rule"),
-        (
-            f"{_BEFORE_ATOM} {_AFTER_ATOM} term",
-            r"(?:[0-9]++\s*+)?\.\.",
-            f"an interval ('..') stands for many rules; {_GROUND}",
-        ),
-        (
-            f"{_BEFORE_ATOM} term",
-            r"[0-9]*+\.[0-9]",
-            "a decimal number is not a name; put it in quotes",
-        ),
-        (
-            f"{_BEFORE_ATOM} term",
-            r"(?:_*+[A-Z]|_)\w*+\s*+(?:[!=<>\\]=|=(?!>)|[<>](?!-)|is\b)",
-            f"a comparison {_NOT_DEFINITE}; {_GROUND}; a column whose name has a capital first letter "
-            "is written in quotes",
-        ),
-        (
-            f"{_BEFORE_ATOM} term",
-            r"(?:_*+[A-Z]|_)\w*+",
-            f"{{found}} is a variable; {_GROUND}, or put it in quotes if it is a name",
-        ),
-        (
-            f"{_BEFORE_ATOM} term",
-            r"[0-9]\w*",
-            "{found} starts with a digit but is not a number; put it in quotes",
-        ),
-        (
-            "heads",
-            r"[;|∨]|\\/",
-            f"a disjunction ({{found}}) {_NOT_DEFINITE}; "
-            "if every one of the heads follows, separate them by ','",
-        ),
-        (
-            "condition body",
-            r"[;|∨]|\\/",
-            "{found} means 'and' to some readers and 'or' to others; "
-            "write ',' for 'and', and one rule for each alternative for 'or'",
-        ),
+        (f"{_BEFORE_ATOM} {_AFTER_ATOM} term", r"(?:[0-9]++\s*+)?\.\.",
+         f"an interval ('..') stands for many rules; {_GROUND}"),
+        (f"{_BEFORE_ATOM} term", r"[0-9]*+\.[0-9]",
+         "a decimal number is not a name; put it in quotes"),
+        (f"{_BEFORE_ATOM} term", r"(?:_*+[A-Z]|_)\w*+\s*+(?:[!=<>\\]=|=(?!>)|[<>](?!-)|is\b)",
+         f"a comparison {_NOT_DEFINITE}; {_GROUND}; a column whose name has a capital first letter "
+         "is written in quotes"),
+        (f"{_BEFORE_ATOM} term", r"(?:_*+[A-Z]|_)\w*+",
+         f"{{found}} is a variable; {_GROUND}, or put it in quotes if it is a name"),
+        (f"{_BEFORE_ATOM} term", r"[0-9]\w*",
+         "{found} starts with a digit but is not a number; put it in quotes"),
+        ("heads", r"[;|∨]|\\/",
+         f"a disjunction ({{found}}) {_NOT_DEFINITE}; "
+         "if every one of the heads follows, separate them by ','"),
+        ("condition body", r"[;|∨]|\\/",
+         "{found} means 'and' to some readers and 'or' to others; "
+         "write ',' for 'and', and one rule for each alternative for 'or'"),
         ("term", r"\[", "a list is not known here; write it as a term, or put it in quotes"),
-        (
-            "term",
-            r"[;|]",
-            f"a pool of arguments ({{found}}) stands for many rules; {_GROUND}",
-        ),
+        ("term", r"[;|]", f"a pool of arguments ({{found}}) stands for many rules; {_GROUND}"),
         (f"{_AFTER_ATOM} end", r"[&∧]|/\\", "{found} is not known here; write ',' for 'and'"),
         (_AFTER_ATOM, r"<->|<=>", "an equivalence is two rules; write one for each direction"),
         (_AFTER_ATOM, r"-->", "a grammar rule is not known here; write ':-' for a rule"),
         (_AFTER_ATOM, "=>", "a comparison has no '=>'; did you mean '>='?"),
-        (
-            _AFTER_ATOM,
-            r"[!=<>\\]=|=|[<>]|is\b",
-            "a comparison ({found}) has a column on its left, a word or a name in quotes, and a "
-            f"constant on its right; if it is about variables, {_GROUND}",
-        ),
-        (
-            f"{_AFTER_ATOM} term",
-            r"[-+*/\\^?]",
-            f"arithmetic ({{found}}) is not known here; {_GROUND}",
-        ),
-        (
-            f"{_AFTER_ATOM} end",
-            r":(?!-)",
-            f"a condition on an atom (':') {_NOT_DEFINITE}; {_GROUND}",
-        ),
+        (_AFTER_ATOM, r"[!=<>\\]=|=|[<>]|is\b",
+         "a comparison ({found}) has a column on its left, a word or a name in quotes, and a "
+         f"constant on its right; if it is about variables, {_GROUND}"),
+        (f"{_AFTER_ATOM} term", r"[-+*/\\^?]",
+         f"arithmetic ({{found}}) is not known here; {_GROUND}"),
+        (f"{_AFTER_ATOM} end", r":(?!-)",
+         f"a condition on an atom (':') {_NOT_DEFINITE}; {_GROUND}"),
         (_AFTER_ATOM, r"\(", "write the arguments right after the name, without a space"),
     )
-)
+)  # fmt: skip
 
 #: What looks like the name of a file rather than a rule.
 _PATH = re.compile(r"\s*[\w./\\-]+\.(lp|pl|dl|json|cnf|txt)(\.gz)?\s*")
