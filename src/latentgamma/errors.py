@@ -18,7 +18,8 @@ Bad input raises; a numerical failure is data (a certificate with a status).
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 __all__ = [
     "ArgumentError",
@@ -119,6 +120,15 @@ class MissingPackageError(LatentGammaError, ImportError):
 
     def __init__(self, need: str, extra: str) -> None:
         super().__init__(f"{need}, which is not installed: pip install 'latentgamma[{extra}]'")
+
+
+@contextmanager
+def optional_package(need: str, extra: str) -> Iterator[None]:
+    """Raise a MissingPackageError if an import in the block fails."""
+    try:
+        yield
+    except ImportError:
+        raise MissingPackageError(need, extra) from None
 
 
 # Beyond this many names a fuzzy look-up would take longer than a person waits.

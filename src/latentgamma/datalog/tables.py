@@ -26,7 +26,7 @@ from latentgamma.datalog.clingo_names import (
     encode_predicate,
 )
 from latentgamma.datalog.source import Signature, arguments_of
-from latentgamma.errors import DataError, MissingPackageError
+from latentgamma.errors import DataError, optional_package
 from latentgamma.program.names import is_word, read_quoted
 from latentgamma.program.rule_text import decode_text as decode_bytes
 
@@ -196,10 +196,8 @@ def _csv(text: str, delimiter: str, columns: list[str] | None, path: str) -> lis
 
 
 def _parquet(path: str, columns: list[str] | None) -> Iterable[Sequence[Any]]:
-    try:
+    with optional_package("Parquet files need pyarrow", "parquet"):
         from pyarrow import ArrowInvalid, parquet
-    except ImportError:
-        raise MissingPackageError("Parquet files need pyarrow", "parquet") from None
     try:
         table = parquet.read_table(path)
     except ArrowInvalid as error:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from latentgamma._text import listing, shortened
 from latentgamma.decide.columns import from_text
-from latentgamma.errors import DataError, MissingPackageError
+from latentgamma.errors import DataError, optional_package
 
 if TYPE_CHECKING:
     from latentgamma.decide.decider import Decider, Decision
@@ -235,12 +235,8 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _parquet(decider: Decider, path: str, id_column: str | None) -> Iterator[PlacedRequest]:
-    try:
+    with optional_package("Parquet files need pyarrow", "parquet"):
         import pyarrow.parquet
-    except ImportError:
-        raise MissingPackageError("Parquet files need pyarrow", "parquet") from None
-    import pyarrow
-
     try:
         table = pyarrow.parquet.ParquetFile(path)
         check_columns(decider, table.schema_arrow.names, path, id_column)

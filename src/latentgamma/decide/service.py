@@ -10,7 +10,7 @@ from latentgamma._arguments import real_number, whole_number
 from latentgamma._version import __version__
 from latentgamma.decide.decider import SCHEMA, Decider
 from latentgamma.decide.requests import json_kind, parse_json
-from latentgamma.errors import ArgumentError, DataError, LatentGammaError, MissingPackageError
+from latentgamma.errors import ArgumentError, DataError, LatentGammaError, optional_package
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -46,15 +46,13 @@ def application(
         MissingPackageError: if Starlette is not installed.
         ArgumentError: if a limit is not a number from 1 on.
     """
-    try:
+    with optional_package("the service needs Starlette", "serve"):
         import anyio
         from starlette.applications import Starlette
         from starlette.exceptions import HTTPException
         from starlette.requests import ClientDisconnect
         from starlette.responses import Response
         from starlette.routing import Route
-    except ImportError:
-        raise MissingPackageError("the service needs Starlette", "serve") from None
     if not isinstance(decider, Decider):
         raise ArgumentError(f"application takes a Decider, not {type(decider).__name__}")
     whole_number("max_bytes", max_bytes, 1)

@@ -24,7 +24,7 @@ from latentgamma.errors import (
     DataError,
     DistributedError,
     LatentGammaError,
-    MissingPackageError,
+    optional_package,
     unknown_atoms,
 )
 from latentgamma.logic.closures import closures
@@ -348,11 +348,9 @@ def _parts(
     keep: Sequence[str],
     rows_per_part: int,
 ) -> list[_TablePart]:
-    try:
+    with optional_package("Parquet files need pyarrow", "parquet"):
         import pyarrow as pa
         import pyarrow.parquet as pq
-    except ImportError:
-        raise MissingPackageError("Parquet files need pyarrow", "parquet") from None
     parts: list[_TablePart] = []
 
     def add(source: Path, groups: list[int], rows: int) -> None:
@@ -453,10 +451,8 @@ class RayExecutor(Executor):
             )
         if workers is not None:
             whole_number("workers", workers, 1)
-        try:
+        with optional_package("RayExecutor needs ray", "ray"):
             import ray
-        except ImportError:
-            raise MissingPackageError("RayExecutor needs ray", "ray") from None
         self._ray = ray
         self._open: set[Future[Any]] = set()
         self._before: tuple[Any, ...] = ()

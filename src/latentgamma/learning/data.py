@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import csv
 import gzip
-import importlib
 import io
 import os
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -21,7 +19,7 @@ import numpy.typing as npt
 from latentgamma._arguments import wrong
 from latentgamma._text import file_problem, listing, quantity
 from latentgamma.decide.requests import delimiter_of
-from latentgamma.errors import DataError, MissingPackageError, unknown_atoms
+from latentgamma.errors import DataError, optional_package, unknown_atoms
 from latentgamma.learning.bodies import distinct
 from latentgamma.learning.options import Kind
 from latentgamma.program.conditions import MISSING, column_array, is_missing
@@ -181,8 +179,11 @@ def read_cells(
         path = _path(source)
         what = path.name
         if _suffix(path) != ".parquet":
-            with opened(path) as file:
-                return read_cells(file, what, delimiter=delimiter, ignore=ignore)
+            try:
+                with path.open("rb") as file:
+                    return read_cells(file, what, delimiter=delimiter, ignore=ignore)
+            except OSError as error:
+                raise DataError(f"cannot read {str(path)!r}: {file_problem(error)}") from None
         source = read_parquet(path)
     if is_open_file(source):
         names, rows = _read_text(source, what, delimiter)
@@ -239,16 +240,6 @@ def _suffix(path: Path) -> str:
     return kind
 
 
-@contextmanager
-def opened(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file of bytes; a DataError says why it cannot be read."""
-    try:
-        with path.open("rb") as file:
-            yield file
-    except OSError as error:
-        raise DataError(f"cannot read {str(path)!r}: {file_problem(error)}") from None
-
-
 def _read_text(
     file: IO[Any], name: str, delimiter: str | None
 ) -> tuple[list[str], list[tuple[int, list[str]]]]:
@@ -290,10 +281,8 @@ def _lines(text: str, delimiter: str | None) -> list[tuple[int, list[str]]]:
 
 def read_parquet(path: Path) -> Any:
     """Return the table of a .parquet file, as pyarrow has it."""
-    try:
-        parquet = importlib.import_module("pyarrow.parquet")
-    except ImportError:
-        raise MissingPackageError("Parquet files need pyarrow", "parquet") from None
+    with optional_package("Parquet files need pyarrow", "parquet"):
+        from pyarrow import parquet
     try:
         return parquet.read_table(path)
     except Exception as error:  # pyarrow says little of what it raises on a damaged file

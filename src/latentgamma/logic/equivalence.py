@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from latentgamma.errors import MissingPackageError
+from latentgamma.errors import optional_package
 from latentgamma.logic.closures import closures
 from latentgamma.program.counting import counts_of
 from latentgamma.program.program import Program, Rule, require_program
@@ -22,12 +22,8 @@ def differing_facts(p: Program, q: Program) -> tuple[frozenset[str], str] | None
     Raises:
         MissingPackageError: if clingo is not installed.
     """
-    try:
+    with optional_package("comparing programs with negation or counts needs clingo", "datalog"):
         import clingo
-    except ImportError:
-        raise MissingPackageError(
-            "comparing programs with negation or counts needs clingo", "datalog"
-        ) from None
     names = list(dict.fromkeys((*p.atoms, *q.atoms)))
     hidden = _counted(p) | _counted(q)
     shown = [name for name in names if name not in hidden]

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from latentgamma._display import Display
-from latentgamma.errors import MissingPackageError
+from latentgamma.errors import optional_package
 from latentgamma.logic.closure import Closure, closure_of_mask
 from latentgamma.logic.closures import closures
 from latentgamma.logic.planes import unpack
@@ -284,12 +284,9 @@ def nearest_facts(
     Raises:
         MissingPackageError: if clingo is not installed.
     """
-    try:
+    need = "looking for changes in a program with negation needs clingo"
+    with optional_package(need, "datalog"):
         import clingo
-    except ImportError:
-        raise MissingPackageError(
-            "looking for changes in a program with negation needs clingo", "datalog"
-        ) from None
     relevant, rules = _relevant(program, wanted)
     # Core-guided search: the changes are few among many that could be made.
     control = clingo.Control(["--opt-strategy=usc", "--warn=none"])

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from latentgamma._atomic_write import atomic_write
-from latentgamma.errors import ArgumentError, MissingPackageError
+from latentgamma.errors import ArgumentError, optional_package
 from latentgamma.program.names import quote
 
 if TYPE_CHECKING:
@@ -60,10 +60,8 @@ def check_path(path: str | os.PathLike[str]) -> None:
 
 def new_figure(width: float, height: float) -> Figure:
     """Return an empty figure of this size in inches, independent of pyplot."""
-    try:
+    with optional_package("pictures need matplotlib", "plot"):
         from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingPackageError("pictures need matplotlib", "plot") from None
     return Figure(figsize=(width, height), dpi=150, facecolor=PAPER)
 
 

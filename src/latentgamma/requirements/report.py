@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from latentgamma.errors import MissingPackageError
+from latentgamma.errors import optional_package
 from latentgamma.program.graph import Csr
 from latentgamma.requirements.requirements import Report
 
@@ -16,10 +16,8 @@ if TYPE_CHECKING:
 
 def sat_solver(clauses: Any = ()) -> Any:
     """Return a SAT solver with these clauses."""
-    try:
+    with optional_package("this needs python-sat", "requirements"):
         from pysat.solvers import Glucose4
-    except ImportError:
-        raise MissingPackageError("this needs python-sat", "requirements") from None
     return Glucose4(bootstrap_with=clauses)
 
 
