@@ -19,13 +19,7 @@ from latentgamma._arguments import usable_device
 from latentgamma._atomic_write import write_text
 from latentgamma._progress import ProgressBar
 from latentgamma._text import quantity
-from latentgamma.cli.console import (
-    Screen,
-    new_console,
-    print_message,
-    working,
-    write_output,
-)
+from latentgamma.cli.console import Screen, new_console, print_message, working, write_output
 from latentgamma.cli.formatting import (
     MOST_ROWS,
     RunValues,
@@ -120,12 +114,7 @@ def _identity(path: str) -> object:
 
 def ground_rules(args: argparse.Namespace, text: str, path: str) -> Program:
     """Return the ground program of a prepared text, as the options say."""
-    from latentgamma.datalog.grounding import (
-        MAX_RULES,
-        MAX_SECONDS,
-        ground_text,
-        require_clingo,
-    )
+    from latentgamma.datalog.grounding import MAX_RULES, MAX_SECONDS, ground_text, require_clingo
     from latentgamma.datalog.source import signatures
     from latentgamma.datalog.tables import table_facts
 

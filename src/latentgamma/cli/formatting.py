@@ -10,11 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from latentgamma._text import listing, quantity, shortened
-from latentgamma.cli.console import (
-    Cells,
-    Screen,
-    write_output,
-)
+from latentgamma.cli.console import Cells, Screen, write_output
 from latentgamma.program.names import quote
 
 if TYPE_CHECKING:

@@ -37,12 +37,7 @@ from latentgamma.learning.result import rule_lines, summary_lines
 from latentgamma.program.files import SUFFIXES, is_rule_text
 from latentgamma.program.program import require_definite
 from latentgamma.program.rule_text import atom_name, split_facts
-from latentgamma.relational.popper import (
-    PopperFiles,
-    read_examples,
-    read_popper,
-    read_prolog,
-)
+from latentgamma.relational.popper import PopperFiles, read_examples, read_popper, read_prolog
 from latentgamma.relational.problem import read_facts
 from latentgamma.relational.result import rule_lines as relational_rule_lines
 from latentgamma.relational.result import summary_lines as relational_summary_lines

@@ -20,12 +20,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from latentgamma._checkpoint import Compute, compute_now
-from latentgamma.learning.bodies import (
-    Body,
-    HeadRules,
-    HeadTask,
-    covered_by_any,
-)
+from latentgamma.learning.bodies import Body, HeadRules, HeadTask, covered_by_any
 from latentgamma.learning.exact import needed_columns, select_bodies
 from latentgamma.learning.noisy import find_likely_rules
 from latentgamma.operator.annealing import AnnealingStep, Homotopy

@@ -18,13 +18,7 @@ from latentgamma._checkpoint import Journal
 from latentgamma._text import quantity
 from latentgamma._version import __version__
 from latentgamma.errors import DistributedError
-from latentgamma.learning.bodies import (
-    Body,
-    HeadRules,
-    HeadTask,
-    Implication,
-    covered_by_any,
-)
+from latentgamma.learning.bodies import Body, HeadRules, HeadTask, Implication, covered_by_any
 from latentgamma.learning.closures import (
     ClosureExamples,
     closure_alternatives,

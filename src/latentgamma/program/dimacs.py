@@ -23,18 +23,8 @@ import numpy as np
 from latentgamma._text import quantity, shortened
 from latentgamma.errors import ParseError, ProgramError
 from latentgamma.program.facts import Mask
-from latentgamma.program.names import (
-    UnreadableName,
-    quote,
-    read_atom,
-)
-from latentgamma.program.program import (
-    Indices,
-    Label,
-    Offsets,
-    Program,
-    checked_labels,
-)
+from latentgamma.program.names import UnreadableName, quote, read_atom
+from latentgamma.program.program import Indices, Label, Offsets, Program, checked_labels
 from latentgamma.program.rule_text import error_at
 
 _line = re.compile(r"^[ \t]*+([cp])([^\n]*+)", re.MULTILINE)

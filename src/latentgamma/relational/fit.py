@@ -335,10 +335,9 @@ def _candidates_that_run(problem: Problem, made: Functions, budget: Budget) -> F
         body = canonical([(by_name[name], literal) for name, literal in rule], target.arity)
         clause = Clause(target.relation, target.arity, body)
         bits = clause_bits(clause, len(relations))
-        try:
+        one = None
+        with contextlib.suppress(OutOfBudget, TooManyRows):
             one = instances(clause, bits, problem, target, relations, [target.relation], budget)
-        except (OutOfBudget, TooManyRows):
-            return None
         if one is None:
             return None
         candidates.append(one)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -121,12 +121,6 @@ class PositiveCost:
         return lambda right, wrong: right * math.log2((self.tuples + 1) / (right + wrong + 1e-9))
 
 
-@dataclass(order=True)
-class _Scored:
-    gain: float
-    clause: Clause = field(compare=False)
-
-
 class NoisyCandidates:
     """The candidate rules of all targets, in rounds of longer bodies: so far of up to `literals`."""
 
@@ -170,15 +164,15 @@ class NoisyCandidates:
             definitions(self.problem, self.found.relations, self._background, self._growth)
         )
         invented = sorted(self.found.definitions)
-        found: list[_Scored] = []
+        found: list[Clause] = []
         for target in self.problem.targets:
             bodies = _Bodies(self, target, invented)
             bodies.grow(1, self._growth)
             del bodies.frontier[_INVENTED_GROW:]
             bodies.seeker.allowed = [*self._background, *invented]
             bodies.grow(2, self._growth)
-            found += sorted(bodies.found, reverse=True)[:_INVENTED]
-        return [one.clause for one in found]
+            found += bodies.by_gain()[:_INVENTED]
+        return found
 
     def _candidates(self, clauses: Sequence[Clause]) -> list[Candidate]:
         """Return the clauses with all their instances, whatever the labels say about the targets."""
@@ -220,7 +214,7 @@ class _Bodies:
     """The scored bodies of one target; `frontier` has those that grow, with their promise."""
 
     def __init__(self, source: NoisyCandidates, target: Target, allowed: Sequence[int]) -> None:
-        self.found: list[_Scored] = []
+        self.found: list[tuple[float, Clause]] = []  # the bits that each clause saves
         self.frontier: list[tuple[float, Body]] = [(0.0, ())]
         self.rows = 0
         self._source = source
@@ -229,7 +223,7 @@ class _Bodies:
         self.seeker = BodySearch(
             problem, target, found.relations, allowed, source.learned, examples, found.definitions
         )
-        self._bases: list[_Scored] = []
+        self._bases: list[Clause] = []
         positive, sampled = len(target.positive), int(examples.positive.sum())
         self._gain = source.cost.gains(positive)
         # Positive and negative examples for each one that was sampled.
@@ -273,9 +267,10 @@ class _Bodies:
         bits = clause_bits(clause, self._source.predicates)
         bits += sum(used_definitions(clause, self._source.found.definitions).values())
         if complete and right + wrong:
-            one = _Scored(self._gain(right, wrong) - bits, clause)
-            # A base case may have a wrong label.
-            (self.found if right else self._bases).append(one)
+            if right:
+                self.found.append((self._gain(right, wrong) - bits, clause))
+            else:  # a base case may have a wrong label
+                self._bases.append(clause)
         most = self._gain(right, 0.0)
         if not right or (most <= bits and len(body) > 1):
             return None
@@ -283,22 +278,25 @@ class _Bodies:
             return None
         return most * (0.3 + right / (right + wrong)) - bits
 
+    def by_gain(self) -> list[Clause]:
+        """Return the clauses that cover a positive example, those that save most bits first."""
+        return [clause for _, clause in sorted(self.found, key=lambda one: -one[0])]
+
     def best(self) -> list[Clause]:
         """Return the clauses that may be worth their bits."""
         recursive = self.seeker.recursive
         # A long clause can gain more than the short one that the program needs.
-        groups: dict[tuple[int, bool], list[_Scored]] = {}
-        for one in sorted(self.found, reverse=True):
-            key = (len(one.clause.body), one.clause.uses(recursive))
-            groups.setdefault(key, []).append(one)
+        groups: dict[tuple[int, bool], list[Clause]] = {}
+        for one in self.by_gain():
+            groups.setdefault((len(one.body), one.uses(recursive)), []).append(one)
         chosen = [
             one
             for (literals, _), group in groups.items()
             for one in group[: _SHORT_ONES if literals <= 2 else _OF_EACH_LENGTH]
         ]
-        bases = [one for one in self.found if not one.clause.uses(recursive)] + self._bases
-        bases.sort(key=lambda one: clause_bits(one.clause, self._source.predicates))
-        return list(dict.fromkeys(one.clause for one in [*chosen, *bases[:_BASES]]))
+        bases = [one for _, one in self.found if not one.uses(recursive)] + self._bases
+        bases.sort(key=lambda one: clause_bits(one, self._source.predicates))
+        return list(dict.fromkeys([*chosen, *bases[:_BASES]]))
 
 
 def _is_linked(body: Body) -> bool:

@@ -24,13 +24,7 @@ from latentgamma.errors import DataError, LatentGammaError
 from latentgamma.program.files import read_text
 from latentgamma.relational.budget import Budget
 from latentgamma.relational.functions import Declared, Functions, FunctionSearch
-from latentgamma.relational.problem import (
-    Facts,
-    atoms_of,
-    by_signature,
-    derived_facts,
-    read_facts,
-)
+from latentgamma.relational.problem import Facts, atoms_of, by_signature, derived_facts, read_facts
 from latentgamma.relational.prolog import (
     Compound,
     Prolog,
