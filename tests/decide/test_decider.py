@@ -206,6 +206,9 @@ def test_a_change_names_every_condition_that_a_value_must_meet() -> None:
     )
     (change,) = known({}).missing["ok"] or ()
     assert change.needed == ("not age < 18", "not age > 65", "not age is missing")
+    # No number meets both conditions; only a request without one does.
+    (change,) = lg.Decider("ok :- not x > 1, not x < 7.", "ok")({"x": 2}).missing["ok"] or ()
+    assert str(change) == "x is missing (x is 2)"
 
 
 def test_each_of_two_equal_requirements_is_reported() -> None:

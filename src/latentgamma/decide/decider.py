@@ -44,7 +44,13 @@ from latentgamma.program.conditions import (
 from latentgamma.program.counting import counts_of
 from latentgamma.program.facts import atom_index, bit_places
 from latentgamma.program.graph import dependencies, rule_order, rules_deriving
-from latentgamma.program.names import constant_text, plain_number, quote, rule_text
+from latentgamma.program.names import (
+    condition_text,
+    constant_text,
+    plain_number,
+    quote,
+    rule_text,
+)
 from latentgamma.program.program import Program, require_program
 
 #: Requests that are tried, in the search for the smallest change, before the search gives up.
@@ -901,6 +907,9 @@ class Decider:
         for move, own in zip(chosen, kept, strict=True):
             needed = [quote(atoms[i]) for i in bit_places(own & move.mask)]
             needed += [f"not {quote(atoms[i])}" for i in bit_places(own & ~move.mask)]
+            column = self.columns.get(move.name)
+            if column and all((mask ^ move.mask) & own for mask in column.masks[column.first :]):
+                needed = [condition_text(move.name, "is missing", None)]
             value = decision.request.get(move.name)
             changes.append(Change(move.name, value, tuple(needed), move.distance, move.further))
         return tuple(changes)
