@@ -425,6 +425,9 @@ def test_files(tmp_path: Path) -> None:
     assert shown == [True, wrong, False, False, cells, True]
     with pytest.raises(DataError, match=r"^line 3: 'age' is 'x'"):
         list(decider.many(path))  # type: ignore[arg-type]
+    path.write_text(f"age,country,guardian\n{'9' * 140_000},de,no\n")
+    with pytest.raises(DataError, match=r"r\.csv: line 2: field larger than field limit"):
+        list(decider.many(path))  # type: ignore[arg-type]
     lines = ['{"age": 17, "country": "de"}', "", "[1]", "{", '{"age": "17"}', '{"agee": 1}']
     path = tmp_path / "r.jsonl"
     path.write_text("\n".join(lines))

@@ -159,7 +159,7 @@ def _csv(decider: Decider, path: str, id_column: str | None) -> Iterator[PlacedR
                     values = error
                 yield PlacedRequest(place, values, None if id_place is None else row[id_place])
         except csv.Error as error:
-            raise DataError(f"{path}: line {rows.line_num + 1}: {error}") from None
+            raise DataError(f"{path}: line {rows.line_num}: {error}") from None
 
 
 def _jsonl(decider: Decider, path: str, id_column: str | None) -> Iterator[PlacedRequest]:
