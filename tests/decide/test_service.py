@@ -268,8 +268,17 @@ def test_the_command_serves_on_a_free_port(tmp_path: Path) -> None:
         assert process.wait(20) is not None
 
 
+def test_an_empty_address_is_not_every_address() -> None:
+    from latentgamma.cli.commands import UsageError
+    from latentgamma.cli.decide import _bound
+
+    with pytest.raises(UsageError, match="--host is empty; name an address, such as 127"):
+        _bound("", 0)
+
+
 @pytest.mark.slow
-def test_the_service_stops_while_a_client_sends_its_body(tmp_path: Path) -> None:
+@pytest.mark.parametrize("times", [1, 2])
+def test_the_service_stops_while_a_client_sends_its_body(tmp_path: Path, times: int) -> None:
     (tmp_path / "policy.lp").write_text(TEXT)
     command = [sys.executable, "-m", "latentgamma", "serve", str(tmp_path / "policy.lp")]
     command += ["--question", "ok", "--port", "0"]
@@ -280,6 +289,10 @@ def test_the_service_stops_while_a_client_sends_its_body(tmp_path: Path) -> None
             client.sendall(b"POST /decide HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
             assert httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=60).status_code == 200
             process.send_signal(signal.SIGINT)
+            if times == 2:  # which does not wait for the client
+                time.sleep(0.5)
+                process.send_signal(signal.SIGINT)
             assert process.wait(60) == 130
-            assert client.recv(12) == b"HTTP/1.1 503"
+            if times == 1:
+                assert client.recv(12) == b"HTTP/1.1 503"
         assert "Traceback" not in process.stderr.read()

@@ -87,6 +87,7 @@ def serve(args: argparse.Namespace) -> int:
             host=args.host,
             port=args.port,
             log_level="warning",
+            lifespan="off",  # a second Ctrl-C would end its task with a traceback
             limit_concurrency=_CONNECTIONS,
             timeout_keep_alive=5,
             timeout_graceful_shutdown=_LAST_SECONDS,
@@ -108,6 +109,8 @@ async def _send_stopped(send: Callable[[dict[str, Any]], Awaitable[None]]) -> No
 
 def _bound(host: str, port: int) -> socket.socket:
     """Return a socket that listens at the address; port 0 is any free one."""
+    if not host:  # which would be all addresses of the machine
+        raise UsageError("--host is empty; name an address, such as 127.0.0.1, or 0.0.0.0 for all")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     found = socket.socket(family)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
