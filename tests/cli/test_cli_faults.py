@@ -158,7 +158,7 @@ sys.meta_path.insert(0, Finder())
 @pytest.mark.parametrize(
     "module",
     [
-        "latentgamma.cli.arguments", "argparse", "latentgamma.learning.data", "numpy",
+        "latentgamma.cli.arguments", "argparse", "latentgamma.cli.commands", "numpy",
         "numpy._core._multiarray_umath", "torch", "torch.nn", "latentgamma.operator.model",
     ],
 )  # fmt: skip
