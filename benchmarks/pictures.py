@@ -224,18 +224,18 @@ def nesy(rows: list[Row]) -> list[Picture]:
         for device in dict.fromkeys(row["device"] for row in growth):
             some = [row for row in growth if row["device"] == device]
             sizes = [row["digits"] for row in some]
-            times = [row.get("graph_ms") or row["ms"] for row in some]
             where = "GPU" if device == "cuda" else "CPU"
-            axes.plot(sizes, times, "o-", color=next(colours), label=f"milliseconds, {where}")
+            times = [row.get("graph_ms") or row["ms"] for row in some]
+            curves = [("o-", "milliseconds", times)]
             if any(row.get("mb") for row in some):
-                memory = [row["mb"] for row in some]
-                axes.plot(sizes, memory, "s-", color=next(colours), label=f"megabytes, {where}")
-        last = growth[-1]["digits"], growth[-1].get("graph_ms") or growth[-1]["ms"]
-        scale = last[1] / (last[0] * math.log(last[0]))
-        reference = [scale * n * math.log(n) for n in (16, 64, 256, last[0])]
-        axes.plot(
-            [16, 64, 256, last[0]], reference, ":", color="#888888", label="growth of N log N"
-        )
+                curves.append(("s-", "megabytes", [row["mb"] for row in some]))
+            for marker, what, values in curves:
+                axes.plot(sizes, values, marker, color=next(colours), label=f"{what}, {where}")
+                longer = [n for n in sizes if n >= min(16, sizes[-1])]
+                scale = values[-1] / (sizes[-1] * math.log(max(sizes[-1], 2)))
+                reference = [scale * n * math.log(max(n, 2)) for n in longer]
+                axes.plot(longer, reference, ":", color="#888888")
+        axes.plot([], [], ":", color="#888888", label="growth of N log N to the last point")
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         sizes = sorted({row["digits"] for row in growth})

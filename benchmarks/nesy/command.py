@@ -117,7 +117,10 @@ def main() -> int:
     cells = nesy.read(given.cells)
     rows = nesy.table(cells, "trial" if trial else "training")
     wanted = set(given.tasks)
-    print(text([row for row in rows if not wanted or {row.get("task"), row["part"]} & wanted]))
+    shown = [row for row in rows if not wanted or {row.get("task"), row["part"]} & wanted]
+    if "peers" in wanted:
+        shown += [cell for cell in cells if cell["part"] == "peers"]
+    print(text(shown))
     if given.out:
         nesy.write(given.out, rows, nesy.about(cells, given.note))
     if left:

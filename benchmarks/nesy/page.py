@@ -17,7 +17,8 @@ the value itself. `mappings` is the number of concept mappings, ways to read sin
 decide. Where they differ by the names of the values alone (Sudoku, XOR),
 concepts are counted up to a renaming. `seconds` is the whole task with all its seeds: the rules are built, the networks trained and tested. On a GPU, all
 seeds of a task are trained at once, and `peak MB` is memory of the GPU; on a CPU, seconds are those of one core, and `peak MB` is the memory of the process.
-`rules ms` is the time of a step through the rules alone on one CPU core, batch 64; KLay gets the circuit that LatentGamma found.
+`rules ms` is the time of a step through the rules alone on one CPU core, batch 64, in one process with KLay and ProbLog
+(`OMP_NUM_THREADS=1 python benchmarks/nesy peers`, with the versions of `benchmarks/peers.txt`); KLay gets the circuit that LatentGamma found.
 
 **Two protocols, never mixed.** `papers`: plain images and the network of the papers (LeNet, 44,426 parameters, no dropout, no normalisation
 layers), at most their 100 epochs (200 Sudoku boards: 150 and 300 epochs); AdamW, a cosine schedule, and a running mean of the weights.

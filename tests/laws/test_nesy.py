@@ -292,3 +292,29 @@ def test_a_seed_fails_only_where_the_difference_is_not_chance(nesy) -> None:
         in failed
     )
     assert "a (ours" not in failed
+
+
+def test_peers_alone_are_shown(nesy, monkeypatch, capsys, tmp_path: Path) -> None:
+    from nesy import command
+
+    cells = tmp_path / "cells.json"
+    nesy.add(cells, [{"part": "peers", "task": "xor2", "ours_ms": 0.07, "klay_ms": 0.25}])
+    monkeypatch.setattr("sys.argv", ["nesy", "peers", "--no-run", "--cells", str(cells)])
+    assert command.main() == 0
+    assert capsys.readouterr().out.splitlines()[1].split() == ["peers", "xor2", "0.07", "0.25"]
+
+
+def test_the_picture_has_no_sizes_that_were_not_measured(nesy) -> None:
+    from matplotlib.figure import Figure
+
+    import pictures
+
+    rows = [
+        {"part": "growth", "digits": n, "device": "cuda", "ms": n * 1.0, "mb": n * 2.0}
+        for n in (1, 8, 32)
+    ]
+    (picture,) = pictures.nesy(rows)
+    axes = Figure().subplots()
+    picture.draw(axes)
+    sizes = {float(n) for line in axes.lines for n in line.get_xdata()}
+    assert sizes == {1, 8, 32}
