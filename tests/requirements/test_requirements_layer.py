@@ -597,7 +597,7 @@ def test_a_changed_closure_has_no_certificate(method: str) -> None:
     hierarchy = lg.Requirements.from_edges([("a", "b"), ("b", "c")])
     layer = hierarchy.layer(["a", "b", "c"], method=method)
     assert layer.certificate().holds
-    changed = [array for array in layer.closure.closure.circuit.arrays if array.size]
+    changed = [array for array in layer.closure.circuit.arrays if array.size]
     array = changed[-1]
     array.setflags(write=True)
     array.flat[0] += 1

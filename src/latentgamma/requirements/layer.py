@@ -18,12 +18,13 @@ from latentgamma._arguments import one_of, real_number, whole_number, wrong
 from latentgamma._display import Displayed
 from latentgamma._progress import Progress
 from latentgamma._text import listing, quantity, shortened
+from latentgamma.engine.circuit import compile_circuit
 from latentgamma.engine.diagram import compile_diagram
 from latentgamma.engine.diagram_torch import DiagramPasses
+from latentgamma.engine.execute import MinMax
 from latentgamma.engine.fused import label_loss
 from latentgamma.engine.tensors import HELD, finite_log_odds, values_can_be_read
 from latentgamma.errors import ArgumentError, ProgramError, StateError
-from latentgamma.layer.semantics import GodelSemantics
 from latentgamma.program.program import Program
 from latentgamma.requirements.certificate import (
     RequirementsCertificate,
@@ -70,7 +71,7 @@ class RequirementsLayer(nn.Module):
     """
 
     passes: DiagramPasses | None
-    closure: GodelSemantics | None
+    closure: MinMax | None
     decided: Tensor
 
     def __init__(
@@ -240,10 +241,10 @@ class RequirementsLayer(nn.Module):
         scores = self.passes.marginals(given) if training else self.passes.best(given)[0]
         return self._put_back(rows, scores)
 
-    def _closed(self, closure: GodelSemantics, rows: Tensor, *, hard: bool) -> Tensor:
+    def _closed(self, closure: MinMax, rows: Tensor, *, hard: bool) -> Tensor:
         T = 0.0 if hard else self.temperature
         given = rows if T == 0 else finite_log_odds(rows)
-        out: Tensor = closure.closure(given, T, hard=T == 0)
+        out: Tensor = closure(given, T, hard=T == 0)
         return out
 
     def _taken(self, rows: Tensor) -> Tensor:
@@ -401,7 +402,7 @@ class RequirementsLayer(nn.Module):
         assert self.closure is not None
         rules = self.rules
         own, new = self.closure, _closure(rules.program, rules.inputs, rules.outputs)
-        arrays = zip(own.closure.circuit.arrays, new.closure.circuit.arrays, strict=True)
+        arrays = zip(own.circuit.arrays, new.circuit.arrays, strict=True)
         buffers = zip(own.buffers(), new.buffers(), strict=True)
         return all(np.array_equal(a, b) for a, b in arrays) and all(
             torch.equal(a.cpu(), b.cpu()) for a, b in buffers
@@ -457,11 +458,11 @@ def _cross_entropy(scores: Tensor, y: Tensor) -> Tensor:
     return each.sum(1)
 
 
-def _closure(program: Program, inputs: Sequence[int], outputs: Sequence[int]) -> GodelSemantics:
-    return GodelSemantics(program, list(inputs), list(outputs), [], kernel="auto")
+def _closure(program: Program, inputs: Sequence[int], outputs: Sequence[int]) -> MinMax:
+    return MinMax(compile_circuit(program, inputs, outputs))
 
 
-def _closure_with_complements(program: Program) -> GodelSemantics:
+def _closure_with_complements(program: Program) -> MinMax:
     """Return the closure of the rules in which `not a` is an input of its own, after the labels."""
     body = program.body_literals
     rules = Program.from_arrays(
