@@ -88,18 +88,20 @@ def _compiled_for_float32_alone(request: pytest.FixtureRequest) -> Iterator[None
     from latentgamma.layer import semantics
     from latentgamma.operator import run
 
-    def are_plain(*given: torch.Tensor) -> bool:
+    def can_leave_torch(*given: torch.Tensor) -> bool:
         wide = any(tensor.is_cpu and tensor.dtype == torch.float64 for tensor in given)
-        return not wide and tensors.are_plain(*given)
+        return not wide and tensors.can_leave_torch(*given)
 
     kernel_for = run.kernel_for
     with pytest.MonkeyPatch.context() as patch:
         for module in (execute, semantics):
-            patch.setattr(module, "are_plain", are_plain)
+            patch.setattr(module, "can_leave_torch", can_leave_torch)
         patch.setattr(
             run,
             "kernel_for",
-            lambda rules, state, raw: kernel_for(rules, state, raw) if are_plain(state) else None,
+            lambda rules, state, raw: (
+                kernel_for(rules, state, raw) if can_leave_torch(state) else None
+            ),
         )
         yield
 

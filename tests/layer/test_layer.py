@@ -736,6 +736,16 @@ class TestAsAModule:
         torch.testing.assert_close(by_vmap, leaf.grad)
         torch.testing.assert_close(torch.func.vmap(torch.func.jacfwd(one))(x), leaf.grad)
 
+    @pytest.mark.parametrize("semantics", ["godel", "probability"])
+    def test_inside_a_transform_of_something_else(self, semantics: str) -> None:
+        layer = alarm_layer(semantics=semantics)
+        x = torch.rand(3, 4).requires_grad_()
+        factors = torch.arange(3.0)
+        found = torch.func.vmap(lambda factor: factor * layer(x).sum())(factors)
+        torch.testing.assert_close(found, factors * layer(x).sum())
+        (slope,) = torch.autograd.grad(found.sum(), x)
+        torch.testing.assert_close(slope, torch.autograd.grad(3 * layer(x).sum(), x)[0])
+
     def test_second_derivatives(self) -> None:
         layer = alarm_layer()
         x = torch.rand(2, 4, dtype=torch.float64).requires_grad_()

@@ -517,6 +517,17 @@ def test_plain_torch_runs_where_it_is_asked_for_or_has_to() -> None:
     model.iterate(state, 2)
 
 
+def test_a_transform_of_something_else_is_left_to_plain_torch() -> None:
+    model = drawn(random_program(0), dtype=torch.float32)
+    state = random_states(model, 4).requires_grad_()
+    factors = torch.arange(3.0)
+    found = torch.func.vmap(lambda factor: factor * model(state, 2).sum())(factors)
+    torch.testing.assert_close(found, factors * model(state, 2).sum())
+    (slope,) = torch.autograd.grad(found.sum(), state)
+    expected = torch.autograd.grad(3 * model(state, 2).sum(), state)[0]
+    torch.testing.assert_close(slope, expected, rtol=1e-4, atol=1e-6)
+
+
 def test_small_programs_do_without_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     small, large = drawn(random_program(0)), soft(random_program(0, 200, 200, body=9))

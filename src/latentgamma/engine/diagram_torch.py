@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from latentgamma.engine.diagram import LEAST, NEVER, Diagram
-from latentgamma.engine.tensors import are_plain
+from latentgamma.engine.tensors import can_leave_torch
 
 #: Log-odds beyond this count as this, so that sums and differences of them exist.
 _LARGEST = 1e30
@@ -86,7 +86,7 @@ class DiagramPasses(nn.Module):
         """Whether the compiled loops can run: not under torch.func or in forward mode."""
         if not self.compiled or x.device.type != "cpu":
             return False
-        return torch.compiler.is_compiling() or are_plain(x)
+        return torch.compiler.is_compiling() or can_leave_torch(x)
 
     def log_partition(self, x: Tensor) -> Tensor:
         """Return log P(C) of independent labels with these log-odds. (B, L) -> (B,)."""

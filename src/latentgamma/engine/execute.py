@@ -23,7 +23,7 @@ from latentgamma.engine.circuit import CYCLE, MIXED, NEGATIONS, NOT, PRODUCTS, S
 from latentgamma.engine.reference import GODEL, GODEL_ODDS, REAL, SMOOTH, Semiring
 from latentgamma.engine.schedule import input_lists, packed
 from latentgamma.engine.tensors import (
-    are_plain,
+    can_leave_torch,
     differentiable,
     finite_log_odds,
     has_triton,
@@ -59,7 +59,7 @@ def kernels_on(device: str) -> Any:
 
 def _has_kernel(circuit: Circuit, semiring: Semiring, inputs: Tensor) -> bool:
     """Return whether compiled code can run: not under torch.func or in forward mode."""
-    if semiring.run is not _COMPILED.get(semiring.name) or not are_plain(inputs):
+    if semiring.run is not _COMPILED.get(semiring.name) or not can_leave_torch(inputs):
         return False
     if kernels_on(inputs.device.type) is None:
         return False

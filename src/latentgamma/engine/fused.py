@@ -17,8 +17,8 @@ from latentgamma.engine.exactness import SumProduct
 from latentgamma.engine.execute import kernels_on, lists_on, on_triton, schedule_on
 from latentgamma.engine.tensors import (
     ROUNDED_COMPLEMENT,
-    are_plain,
     array_of,
+    can_leave_torch,
     differentiable,
     has_triton,
 )
@@ -231,7 +231,7 @@ def label_loss(
     The circuit leads from the log-odds of the labels to their scores, hard; `again` computes the
     same from the log-odds in a way that can be differentiated twice.
     """
-    if torch.compiler.is_compiling() or not on_triton(odds) or not are_plain(odds):
+    if torch.compiler.is_compiling() or not on_triton(odds) or not can_leave_torch(odds):
         return None
     lists = lists_on(circuit, odds.device)
     if not has_triton() or lists is None or circuit.inputs != len(circuit.outputs):

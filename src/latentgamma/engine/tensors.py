@@ -110,7 +110,7 @@ def can_be_rerun(*tensors: Tensor) -> bool:
         return False
     if not any(tensor.requires_grad for tensor in tensors):
         return False
-    return are_plain(*tensors)
+    return can_leave_torch(*tensors)
 
 
 def are_plain(*tensors: Tensor) -> bool:
@@ -121,6 +121,14 @@ def are_plain(*tensors: Tensor) -> bool:
     if getattr(forward_ad, "_current_level", 0) < 0:
         return True
     return all(forward_ad.unpack_dual(t).tangent is None for t in tensors)  # type: ignore[no-untyped-call]
+
+
+def can_leave_torch(*tensors: Tensor) -> bool:
+    """Return whether code outside of torch can compute from these tensors.
+
+    Where `torch.func` transforms other tensors around them, it would have to know how.
+    """
+    return not torch._C._are_functorch_transforms_active() and are_plain(*tensors)
 
 
 def values_can_be_read(tensor: Tensor) -> bool:
@@ -205,38 +213,23 @@ class _Fused(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor) -> Any:
         kept, tensors = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
-        found: list[Tensor | None]
+        needed = ctx.needs_input_grad[4 + ctx.count :]
+        found: Sequence[Tensor | None]
         if torch.is_grad_enabled():  # create_graph=True: the gradient is to be differentiated
-            found = slopes_with_graph(
-                lambda copies: [ctx.again(copies).reshape(grad_out.shape)], tensors, [grad_out]
-            )
+            # Of copies: one tensor may have been computed from another, and the way between them is
+            # not part of the function.
+            copies = [tensor.view_as(tensor) for tensor in tensors]
+            wanted = [copy for copy, need in zip(copies, needed, strict=True) if need]
+            out = ctx.again(copies).reshape(grad_out.shape)
+            found = torch.autograd.grad(out, wanted, grad_out, create_graph=True, allow_unused=True)
         else:
-            parts = iter(ctx.gradients(grad_out, *kept))
-            needed = ctx.needs_input_grad[4 + ctx.count :]
-            found = [next(parts) if need else None for need in needed]
+            wanted = [tensor for tensor, need in zip(tensors, needed, strict=True) if need]
+            pairs = zip(ctx.gradients(grad_out, *kept), wanted, strict=True)
             # Comparing shapes takes a tenth of the time of a reshape that changes nothing.
-            for place, (part, tensor) in enumerate(zip(found, tensors, strict=True)):
-                if part is not None and part.shape != tensor.shape:
-                    found[place] = part.reshape(tensor.shape)
-        return *[None] * (4 + ctx.count), *found
-
-
-def slopes_with_graph(
-    function: Callable[[Sequence[Tensor]], Sequence[Tensor]],
-    tensors: Sequence[Tensor],
-    slopes: Sequence[Tensor],
-) -> list[Tensor | None]:
-    """Return the gradients of tensors from those of the results, with a graph of their own.
-
-    `function` leads from the tensors to the results. It is given copies, because one of the tensors
-    may have been computed from another: the way between them is not part of the function.
-    """
-    copies = [tensor.view_as(tensor) for tensor in tensors]
-    wanted = [copy for copy in copies if copy.requires_grad]
-    found = iter(
-        torch.autograd.grad(function(copies), wanted, slopes, create_graph=True, allow_unused=True)
-    )
-    return [next(found) if copy.requires_grad else None for copy in copies]
+            found = [x if x.shape == t.shape else x.reshape(t.shape) for x, t in pairs]
+        slopes = iter(found)
+        unused = [None] * (4 + ctx.count)
+        return *unused, *(next(slopes) if need else None for need in needed)
 
 
 # ---- A warning where training cannot move: a gradient arrives, and none of it reaches the inputs

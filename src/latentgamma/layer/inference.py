@@ -24,7 +24,7 @@ from latentgamma.engine.probability import (
 from latentgamma.engine.tensors import (
     LEAST_COMPLEMENT,
     ROUNDED_COMPLEMENT,
-    are_plain,
+    can_leave_torch,
     finite_log_odds,
     held_log,
     hold,
@@ -254,7 +254,7 @@ class ProbabilitySemantics(Semantics):
             or torch.compiler.is_compiling()
             or any(tensor.dtype != dtype for tensor in tensors)
             or tensors[0].device.type not in ("cpu", "cuda")
-            or not are_plain(*tensors)
+            or not can_leave_torch(*tensors)
         ):
             return None
         given, plain = tensors, again
@@ -343,7 +343,7 @@ class ProbabilitySemantics(Semantics):
 
     def _ordered_inputs(self, facts: Tensor, *, from_logits: bool) -> Tensor:
         """Return the inputs in the order of the variables, in float64."""
-        if self.diagram is None and self.methods.sampled and not are_plain(facts):
+        if self.diagram is None and self.methods.sampled and not can_leave_torch(facts):
             raise ModelError(
                 "sampled worlds have no transforms of torch.func and no forward-mode derivatives; "
                 'lg.Inference(method="table") has'

@@ -26,7 +26,7 @@ from latentgamma.engine.reference import GODEL, GODEL_ODDS, SMOOTH
 from latentgamma.engine.tensors import (
     CERTAIN,
     HELD,
-    are_plain,
+    can_leave_torch,
     categorical_log_odds,
     differentiable,
     finite_log_odds,
@@ -164,7 +164,7 @@ class GodelSemantics(Semantics):
             or dtype not in (torch.float32, torch.float64)
             or any(tensor.dtype != dtype for tensor in tensors)
             or tensors[0].device.type != "cpu"
-            or not are_plain(*tensors)
+            or not can_leave_torch(*tensors)
         ):
             return super().run(layer, tensors, logits=logits, training=training)
         scores = layer.from_logits and any(group.categorical for group in layer.inputs)

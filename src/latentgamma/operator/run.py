@@ -21,9 +21,9 @@ from latentgamma.engine.execute import KernelChoice, MinMax
 from latentgamma.engine.tensors import (
     are_plain,
     can_be_rerun,
+    differentiable,
     held_log,
     outside_transforms,
-    slopes_with_graph,
 )
 from latentgamma.errors import ModelError
 from latentgamma.operator.kernels.interface import (
@@ -168,71 +168,41 @@ class FixedState:
 Step: TypeAlias = Callable[[Sequence[Tensor], Tensor], Tensor]
 
 
-def run_keeping_states(
-    step: Step, tensors: Sequence[Tensor], state: Tensor, steps: int
-) -> tuple[Tensor, ...]:
-    """Return the states after each step. The backward pass runs each step again."""
-    if steps == 0:
-        return ()
-    states: tuple[Tensor, ...] = _Run.apply(step, steps, state, *tensors)  # type: ignore[no-untyped-call]
-    return states
+def run_keeping_states(step: Step, given: Sequence[Tensor], steps: int, *, every: bool) -> Tensor:
+    """Return the last state, or every one, (T + 1, …, M). The backward pass runs each step again.
 
+    `given` are the first state and the tensors that a step computes with.
+    """
+    start, *tensors = given
+    kept = start.new_empty(steps + 1, *start.shape)
+    with torch.no_grad():
+        kept[0] = start
+        for t in range(steps):
+            kept[t + 1] = step(tensors, kept[t])
 
-class _Run(torch.autograd.Function):
-    # Its inputs are never mapped (see `can_be_rerun`), but other tensors around it may be.
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(step: Step, steps: int, state: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
-        states = []
-        for _ in range(steps):
-            state = step(tensors, state)
-            states.append(state)
-        return tuple(states)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        ctx.step, ctx.steps, start, *tensors = inputs
-        ctx.save_for_backward(start, *output[:-1], *tensors)
-        ctx.set_materialize_grads(False)
-
-    @staticmethod
-    def backward(ctx: Any, *arriving: Tensor | None) -> tuple[Tensor | None, ...]:
-        starts, tensors = ctx.saved_tensors[: ctx.steps], ctx.saved_tensors[ctx.steps :]
-        if torch.is_grad_enabled():  # someone wants to differentiate the gradient: keep everything
-            reached = [place for place, slope in enumerate(arriving) if slope is not None]
-
-            def ends(copies: Sequence[Tensor]) -> list[Tensor]:
-                states = _Run.forward(ctx.step, ctx.steps, *copies)
-                return [states[place] for place in reached]
-
-            slopes = [slope for slope in arriving if slope is not None]
-            return None, None, *slopes_with_graph(ends, (starts[0], *tensors), slopes)
-        wanted = [place for place, needed in enumerate(ctx.needs_input_grad[3:]) if needed]
-        inputs = [tensor.detach() for tensor in tensors]
-        for place in wanted:
-            inputs[place].requires_grad_()
-        sums: list[Tensor | None] = [None] * len(inputs)
-        slope: Tensor | None = None
-        for start, more in zip(reversed(starts), reversed(arriving), strict=True):
-            slope = _plus(slope, more)
-            if slope is None:
-                continue  # nothing has arrived yet
-            before = start.detach().requires_grad_()
+    def gradients(arriving: Tensor, states: Tensor) -> list[Tensor]:
+        inputs = [x.detach().requires_grad_(x.requires_grad) for x in tensors]
+        wanted = [x for x in inputs if x.requires_grad]
+        sums: list[Tensor] = []
+        slope = arriving[-1] if every else arriving
+        for t in reversed(range(steps)):
+            before = states[t].detach().requires_grad_()
             with torch.enable_grad():
-                after = ctx.step(inputs, before)
+                after = step(inputs, before)
             slope, *parts = torch.autograd.grad(
-                after, [before, *(inputs[i] for i in wanted)], slope, allow_unused=True
+                after, [before, *wanted], slope, materialize_grads=True
             )
-            for place, part in zip(wanted, parts, strict=True):
-                sums[place] = _plus(sums[place], part)
-        return None, None, slope, *sums
+            sums = [a + b for a, b in zip(sums, parts, strict=True)] if sums else parts
+            slope = slope + arriving[t] if every else slope
+        return [slope, *sums] if start.requires_grad else sums
 
+    def again(given: Sequence[Tensor]) -> Tensor:
+        states = [given[0]]
+        for _ in range(steps):
+            states.append(step(given[1:], states[-1]))
+        return torch.stack(states) if every else states[-1]
 
-def _plus(total: Tensor | None, more: Tensor | None) -> Tensor | None:
-    if total is None or more is None:
-        return more if total is None else total
-    return total + more
+    return differentiable(kept if every else kept[-1].clone(), gradients, again, given, [kept])
 
 
 # ---- The slope of the proof gradient: that of the min/max closure of the same state
@@ -524,17 +494,14 @@ class Runner:
             return fused.final(state)
         if counts is not None:
             return self._final_of_counts(state, counts)
-        # Not a list of them: without gradients only the last state has to live.
-        for after in self._plain_states(state, steps):
-            state = after
-        return state
+        return self._plainly(state, steps, every=False)
 
     def states(self, state: Tensor, steps: int) -> Tensor:
         """Return every state of the run, the first one included. (T + 1, …, M)."""
         fused = self._fused(state, steps)
         if fused is not None:
             return fused.trajectory(state)
-        return torch.stack([state, *self._plain_states(state, steps)])
+        return self._plainly(state, steps, every=True)
 
     def _final_of_counts(self, state: Tensor, counts: Tensor) -> Tensor:
         """Return the state (B, M) after `counts` (B,) applications, in plain torch."""
@@ -548,20 +515,23 @@ class Runner:
             done = count
         return state
 
-    def _plain_states(self, state: Tensor, steps: int) -> Iterator[Tensor]:
-        """Yield the states after each step."""
+    def _plainly(self, state: Tensor, steps: int, *, every: bool) -> Tensor:
+        """Return the last state, or every one, (T + 1, …, M), in plain torch."""
         given = self.prepare(state.dtype)
         if state.is_cuda:  # as the kernels do: an exception would have to wait for the device
             state = torch.where((state >= 0) & (state <= 1), state, torch.nan)
-        rerun = can_be_rerun(state, *given)
-        if not rerun or self._is_small(state, steps):
-            yield from self._steps(given, state, steps)
-            return
+        if steps and can_be_rerun(state, *given) and not self._is_small(state, steps):
 
-        def step(tensors: Sequence[Tensor], before: Tensor) -> Tensor:
-            return self.step(type(given)._make(tensors), before)
+            def step(tensors: Sequence[Tensor], before: Tensor) -> Tensor:
+                return self.step(type(given)._make(tensors), before)
 
-        yield from run_keeping_states(step, given, state, steps)
+            return run_keeping_states(step, [state, *given], steps, every=every)
+        states = self._steps(given, state, steps)
+        if every:
+            return torch.stack([state, *states])
+        for after in states:  # no list: without gradients only the last one has to live
+            state = after
+        return state
 
     def _is_small(self, state: Tensor, steps: int) -> bool:
         """Return whether everything in a run can be kept."""

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from latentgamma.engine.tensors import are_plain, differentiable, has_triton
+from latentgamma.engine.tensors import can_leave_torch, differentiable, has_triton
 from latentgamma.operator.rules import (
     Literals,
     SparseRules,
@@ -496,7 +496,7 @@ def kernel_for(rules: SparseRules, state: Tensor, parameters: Sequence[Tensor]) 
     if state.dtype not in (torch.float32, torch.float64):
         return None
     every = (state, *parameters)
-    if not are_plain(*every):
+    if not can_leave_torch(*every):
         return None
     if rules.body_rule.is_cpu and all(t.is_cpu for t in every):
         return _cpu_kernel()
