@@ -23,8 +23,9 @@ from latentgamma.errors import (
     StateError,
 )
 from latentgamma.program import compilation
-from latentgamma.requirements.layer import RequirementsLayer
+from latentgamma.requirements.layer import _LOSSES, LossKind, RequirementsLayer
 from latentgamma.requirements.report import signed_clauses
+from latentgamma.requirements.requirements import Method
 from random_requirements import DRIVING, log_share, marginals, random_requirements, worlds
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
@@ -466,6 +467,26 @@ def test_conditional_and_semantic_losses() -> None:
     for weight in (float("nan"), float("inf"), -1.0, "1"):
         with pytest.raises(ArgumentError, match="weight must be a number from 0 on"):
             layer.loss(x, y, "semantic", weight=weight)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dtype", DTYPES[1:])
+@pytest.mark.parametrize(("method", "kinds"), _LOSSES.items())
+def test_losses_of_sixteen_bits_are_those_of_the_same_numbers(
+    method: Method, kinds: tuple[LossKind, ...], dtype: torch.dtype
+) -> None:
+    layer = Requirements.from_text("b :- a, not c.  d :- b.  d :- c.").layer(method=method)
+    x = torch.randn(20, 4, generator=torch.manual_seed(0)).to(dtype)
+    x[0], x[1] = torch.finfo(dtype).max, -torch.inf
+    y = layer.decide(x)
+    for kind in kinds:
+        leaf, wide = x.clone().requires_grad_(), x.double().requires_grad_()
+        found, expected = layer.loss(leaf, y, kind), layer.loss(wide, y, kind)
+        assert found.dtype == torch.float32
+        torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-3)
+        found.backward()
+        expected.backward()
+        assert leaf.grad is not None
+        torch.testing.assert_close(leaf.grad, wide.grad, rtol=2e-2, atol=1e-6, check_dtype=False)
 
 
 def test_losses_that_a_method_has_not() -> None:

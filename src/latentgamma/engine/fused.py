@@ -228,8 +228,8 @@ def label_loss(
 ) -> Tensor | None:
     """Return the max-constraint loss of each example (B,), or None where plain torch computes it.
 
-    The circuit leads from the log-odds of the labels to their scores, hard; `again` computes the
-    same from the log-odds in a way that can be differentiated twice.
+    The circuit leads from the log-odds of the labels, in float32 or float64, to their scores, hard;
+    `again` computes the same from the log-odds in a way that can be differentiated twice.
     """
     if torch.compiler.is_compiling() or not on_triton(odds) or not can_leave_torch(odds):
         return None
@@ -237,8 +237,7 @@ def label_loss(
     if not has_triton() or lists is None or circuit.inputs != len(circuit.outputs):
         return None
     kernels = kernels_on("cuda")
-    wide = odds.dtype if odds.dtype == torch.float64 else torch.float32
-    x, y = odds.detach().to(wide).contiguous(), labels.contiguous()
+    x, y = odds.detach().contiguous(), labels.contiguous()
     y = y.view(torch.uint8) if y.dtype == torch.bool else y
     learn = torch.is_grad_enabled() and odds.requires_grad
     each, *kept = kernels.maxima(*lists, x, y, keep=learn)
@@ -248,7 +247,7 @@ def label_loss(
 
     def gradients(above: Tensor) -> list[Tensor]:
         schedule = schedule_on(circuit, x.device)
-        return [kernels.maxima_back(lists, schedule, x, y, kept, above).to(odds.dtype)]
+        return [kernels.maxima_back(lists, schedule, x, y, kept, above)]
 
     return differentiable(total, gradients, again, [odds])
 

@@ -300,6 +300,9 @@ class RequirementsLayer(nn.Module):
                 labels of an example, is divided by their number; "sum", or "none": one for each
                 example.
 
+        Returns:
+            The loss, in float32 for log-odds of 16 bits.
+
         Raises:
             StateError: if a shape is wrong, a value of y is not between 0 and 1 (on a GPU this is
                 seen for "conditional" alone), or y breaks a requirement where P(y | C) is asked for.
@@ -314,6 +317,7 @@ class RequirementsLayer(nn.Module):
             )
         weight = real_number("weight", weight, "a number from 0 on", lambda w: 0 <= w < math.inf)
         rows = self._rows(logits)
+        rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
         if not isinstance(y, Tensor) or y.shape != logits.shape:
             shape = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
             raise StateError(f"y has the shape of the logits, {tuple(logits.shape)}, not {shape}")
