@@ -650,6 +650,12 @@ def test_a_cell_is_read_as_rules_read_it() -> None:
     assert read_facts({"e": rows}, "facts") == {("e", 2): [tuple(map(str, row)) for row in rows]}
 
 
+def test_a_rule_with_two_heads_is_warned_of_once() -> None:
+    with pytest.warns(GroundingWarning) as said:
+        ground("p(X), r(X) :- q(X), s(X), status = 3. q(1).")
+    assert sorted(str(one.message).split(":")[1:3] for one in said) == [["1", "21"], ["1", "27"]]
+
+
 def test_numbers_that_tables_have_as_strings_are_named_where_size_matters() -> None:
     table = {"balance": [('bob, "7",', 3), ("cy", -3000000000), ("di", -1.5)]}
     with pytest.warns(GroundingWarning, match="-3000000000 in column 2 of the table of 'balance'"):

@@ -310,12 +310,12 @@ def _warn(source: Source, output: Output, tables: tuple[tuple[Signature, str], .
                     "is a string, since it is not a whole number of 32 bits, and a string is larger than "
                     "every number; scale or round it if the rules compare this column"
                 )
+    remarks: dict[str, None] = {}  # each once: a rule with two heads is two rules to clingo
     for literal in _compared_constants(source):
         problem = (
             f"'{literal}' compares two constants; only rules without variables compare columns"
         )
-        _say(str(source.error_of(literal, problem)))
-    remarks: dict[str, None] = {}  # each once: a rule with two heads is two rules to clingo
+        remarks[str(source.error_of(literal, problem))] = None
     for line, column, problem, what in _remark.findall("\n".join(output.messages)):
         if "does not occur in any rule head" in problem:
             if what.startswith(CANDIDATE):
