@@ -1300,3 +1300,47 @@ def test_numbers_in_a_column_of_texts_are_refused():
     for values in ([0, 1], [0, 2]):
         with pytest.raises(lg.errors.DataError, match="a category as in fit, but found a number"):
             classifier.predict({"a": values})
+
+
+def test_times_are_learned_from_and_decided_alike_in_every_form(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    west = datetime.timezone(datetime.timedelta(hours=-5))
+    start = datetime.datetime(2024, 2, 3, 19, tzinfo=west)  # midnight in UTC
+    zoned = [start + datetime.timedelta(minutes=6 * k) for k in range(400)]
+    plain = [one.astimezone(datetime.UTC).replace(tzinfo=None) for one in zoned]
+    forms = {
+        "zoned": zoned,
+        "plain": plain,
+        "pandas": pandas.Series(zoned),
+        "with a space": list(map(str, plain)),
+        "with a T": [one.isoformat() for one in plain],
+        "with a zone": list(map(str, zoned)),
+        "in UTC": [one.isoformat() + "Z" for one in plain],
+        "to a part of a second": [f"{one}.250" for one in plain],
+    }
+    for cut in (20, 239, 240, 300):  # 240 is a midnight
+        y = np.arange(400) > cut
+        for given in forms.values():
+            classifier = lg.RuleClassifier().fit({"at": given}, y)
+            decider = lg.Decider(classifier.program_, "y")
+            space: dict = {}
+            exec(classifier.to_python(), space)
+            for name, values in forms.items():
+                assert (classifier.predict({"at": values}) == y).all(), name
+                assert (decider.many({"at": values}).answers["y"] == y).all(), name
+                assert [decider({"at": one}).answers["y"] for one in values] == y.tolist(), name
+                assert [space["p_0"]({"at": one}) > 0.5 for one in values] == y.tolist(), name
+    for name, values in forms.items():  # the last classifier, and files that pandas writes
+        path = tmp_path / "times.csv"
+        pandas.DataFrame({"at": values, "y": y}).to_csv(path, index=False)
+        assert str(lg.fit(path, label="y").program_) == str(classifier.program_), name
+        assert [one.answers["y"] for one in decider.many(path)] == y.tolist(), name
+
+
+def test_texts_in_a_column_of_dates_are_refused():
+    opened = [f"2024-01-{day:02}" for day in range(1, 32)] * 3
+    y = np.array([text > "2024-01-15" for text in opened])
+    classifier = lg.RuleClassifier().fit({"opened": opened}, y)
+    for wrong in ("31.01.2024", "2024-02-30"):
+        with pytest.raises(lg.errors.DataError, match="expected a date as in fit"):
+            classifier.predict({"opened": [wrong]})

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import latentgamma as lg
 from latentgamma import Program, closure, parse
 from latentgamma.datalog.programs import read
+from latentgamma.decide.columns import Column
 from latentgamma.errors import DataError, ParseError, ProgramError
 from latentgamma.logic import Condition, condition_rows
 from latentgamma.program import rule_text
@@ -262,11 +263,23 @@ def test_times_are_texts_to_the_second_in_utc() -> None:
         np.datetime64("2024-02-04T00:00:00.000000005"): "2024-02-04",
         np.datetime64("2024-02-04T08:30:00.5"): "2024-02-04T08:30:00",
         np.datetime64("2024-02"): "2024-02-01",
+        "2024-02-04 08:30": "2024-02-04T08:30:00",
+        "2024-02-04T08": "2024-02-04T08:00:00",
+        "2024-02-04 00:00:00.5": "2024-02-04",
+        "2024-02-04T23:30:00-05:00": "2024-02-05T04:30:00",
+        "2024-02-04 08:30:00+0200": "2024-02-04T06:30:00",
+        "2024-02-04T08:30Z": "2024-02-04T08:30:00",
+        "2024-02-30 08:30": "2024-02-30 08:30",
+        "2024-02-04 08:30 at noon": "2024-02-04 08:30 at noon",
     }
     for value, text in texts.items():
         same = Condition("at", "=", text)
         assert same.holds(value)
         assert same.mask([value, None]).tolist() == [True, False]
+        assert Column("at", [(0, same)]).reader()(value) == 1
+        if isinstance(value, str):
+            assert Condition("at", "=", value) == same == Condition.parse(f'at = "{value}"')
+            assert parse(f'a :- at = "{value}".') == parse(f"a :- {same.name}.")
     with pytest.raises(DataError, match=r"^'at' is datetime.datetime\(1, 1, 1"):
         Condition("at", "=", "x").holds(datetime.min.replace(tzinfo=east))
 

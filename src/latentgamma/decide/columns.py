@@ -38,6 +38,7 @@ class Column:
     Attributes:
         name: the name of the column.
         text: whether it is compared with texts rather than numbers.
+        times: whether it may matter that a text is a time.
         points: the constants, rising.
         masks: for each region the bits of the conditions that hold there.
         first: the first region that has values: no text lies below the empty one.
@@ -51,6 +52,7 @@ class Column:
             raise ProgramError(f"the rules compare {name!r} with numbers and with texts")
         self.name = name
         self.text: bool | None = kinds.pop() if kinds else None
+        self.times = any(c.is_time for _, c in conditions)
         constants: set[Constant] = set()
         for _, condition in conditions:
             if isinstance(condition.value, tuple):
@@ -82,7 +84,7 @@ class Column:
         It raises a `DataError` for a text where numbers are due, or the other way round.
         """
         points, masks, missing, region_of = self.points, self.masks, self.missing, self.region
-        usual = {True: str, False: float, None: None}[self.text]
+        usual = {True: None if self.times else str, False: float, None: None}[self.text]
 
         def read(value: Any) -> int:
             kind = type(value)

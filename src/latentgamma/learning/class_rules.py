@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from latentgamma.learning.columns import Column, covered, holds, ordered_values
+from latentgamma.learning.columns import Column, covered, holds
 from latentgamma.learning.forms import Form, Validated
 from latentgamma.learning.literals import Floats, Literal, threshold_gains
 from latentgamma.learning.points import sigmoid
@@ -334,6 +335,9 @@ class ClassRules:
 PYTHON_HEADER = """\
 import datetime
 import math
+import re
+
+TIME = re.compile(r"\\d{4}-\\d\\d-\\d\\d[ T]\\d\\d(:\\d\\d(:\\d\\d(\\.\\d+)?)?)?(Z|[+-]\\d\\d(:?\\d\\d)?)?")
 
 
 def known(row, column):
@@ -350,6 +354,11 @@ def text(row, column):
     value = row[column]
     if type(value).__name__ in ("bool", "bool_"):
         return str(value).lower()
+    if isinstance(value, str) and TIME.fullmatch(value):
+        try:
+            value = datetime.datetime.fromisoformat(value)
+        except ValueError:
+            return value
     if isinstance(value, datetime.datetime):
         if value.tzinfo is not None:
             value = value.astimezone(datetime.timezone.utc).replace(tzinfo=None)
@@ -407,7 +416,7 @@ def _interval(
     condition, column = literal.condition, columns[literal.column]
     assert condition is not None
     rows = np.flatnonzero(rows & ~column.missing)
-    values, inside = threshold_gains(ordered_values(column)[rows], gains[rows], condition.op == "<")
+    values, inside = threshold_gains(column.ordered[rows], gains[rows], condition.op == "<")
     usable = np.flatnonzero(inside >= inside.max() - bits)
     # The value that is used was chosen with the others, and its numbers estimated with it.
     used = int(np.searchsorted(values, condition.value, side="left"))  # type: ignore[call-overload]
@@ -599,10 +608,12 @@ def _sql(literal: Literal) -> str:
         return f"CASE WHEN {text} THEN 0 ELSE 1 END = 1" if literal.negated else text
     if condition.op == "is missing":
         return f"{column} IS {'NOT ' if literal.negated else ''}NULL"
+    value: Any = condition.value
     if condition.is_text and condition.op in ("<", ">="):  # a date, or a text of one
         column = f"CAST({column} AS VARCHAR)"
         if "T" in str(condition.value):
             column = f"REPLACE({column}, ' ', 'T')"
+            value = re.sub("(:00)+$", "", str(condition.value))
     if condition.op == "=" and condition.value in ("true", "false"):  # a truth value, or its text
         number = int(condition.value == "true")
         text = f"LOWER(CAST({column} AS VARCHAR)) IN ({_sql_value(condition.value)}, '{number}')"
@@ -611,7 +622,7 @@ def _sql(literal: Literal) -> str:
         text = f"{column} IN ({values})"
     else:
         op = "<>" if condition.op == "!=" else condition.op
-        text = f"{column} {op} {_sql_value(condition.value)}"
+        text = f"{column} {op} {_sql_value(value)}"
     return f"CASE WHEN {text} THEN 0 ELSE 1 END = 1" if literal.negated else text
 
 

@@ -37,6 +37,7 @@ from latentgamma.learning.literals import (
     split_gains,
 )
 from latentgamma.program.conditions import (
+    COMPARE,
     MISSING,
     Condition,
     column_array,
@@ -46,7 +47,7 @@ from latentgamma.program.conditions import (
     is_missing,
 )
 from latentgamma.program.facts import Mask
-from latentgamma.program.names import is_computed
+from latentgamma.program.names import is_computed, time_text
 
 Kind: TypeAlias = OneOf["number", "boolean", "category", "date", "missing"]
 
@@ -63,7 +64,7 @@ _FEWEST_ROWS = 5
 #: If fewer of the cells of a column are texts, the others are taken for numbers.
 _FEW_TEXTS = 0.1
 #: A date: a year with a month, and what may follow.
-_DATE = re.compile(r"\d{4}-\d\d(-\d\d([ T]\d\d:\d\d(:\d\d(\.\d+)?)?)?)?")
+_DATE = re.compile(r"\d{4}-\d\d(-\d\d(T\d\d:\d\d:\d\d)?)?", re.ASCII)
 _WITH_COMMAS = re.compile(r"[-+]?\d+(,\d+)+(\.\d+)?")
 _DATE_LENGTHS = (4, 7, 10, 13, 16, 19)
 
@@ -105,6 +106,15 @@ class Column:
         if self.values.dtype.kind == "O":
             return np.fromiter((value is None for value in self.values), np.bool_, len(self.values))
         return np.zeros(len(self.values), np.bool_)
+
+    @cached_property
+    def ordered(self) -> npt.NDArray[Any]:
+        """Its numbers or dates in a form that can be sorted. (n,)."""
+        if self.kind == "number":
+            return self.values
+        texts = self.values.copy()
+        texts[self.missing] = ""
+        return texts.astype("U")
 
 
 # ---- From tables to columns
@@ -324,9 +334,17 @@ def _kind(value: object) -> str | None:
 
 
 def _texts(name: str, texts: npt.NDArray[Any]) -> Column:
-    known = [text for text in texts if text is not None]
-    dates = bool(known) and all(map(_DATE.fullmatch, known))
-    return Column(name, "date" if dates else "category", texts)
+    there = np.array([text is not None for text in texts], np.bool_)
+    known = [time_text(text) for text in texts[there]]
+    if not known or not all(map(_DATE.fullmatch, known)):
+        return Column(name, "category", texts)
+    try:
+        np.array(known, "datetime64[s]")
+    except ValueError:  # such as the 30th of February
+        return Column(name, "category", texts)
+    dates = np.full(len(texts), None, object)
+    dates[there] = known
+    return Column(name, "date", dates)
 
 
 def same_columns(columns: Sequence[Column], table: Any, what: str) -> list[Column]:
@@ -355,7 +373,7 @@ def _as_kind(column: Column, given: Column, what: str) -> Column:
     """Return a column in the form of another: one row of a table does not tell its kind."""
     name, kind, values, texts = column.name, column.kind, given.values, ("category", "date")
     known: npt.NDArray[Any] | None = None
-    if given.kind == kind or (kind in texts and given.kind in texts):
+    if given.kind == kind or (kind == "category" and given.kind == "date"):
         known = values
     elif kind == "missing" or given.missing.all():
         known = np.full(len(values), None if kind in texts else np.nan)
@@ -595,7 +613,7 @@ def between(low: Any, high: Any) -> Any:
     '2026'
     """
     if isinstance(low, str):  # a date is after what it begins with
-        prefixes = (str(high)[:length] for length in _DATE_LENGTHS)
+        prefixes = (time_text(str(high)[:length]) for length in _DATE_LENGTHS)
         return next((prefix for prefix in prefixes if prefix > low), str(high))
     low, high = float(low), float(high)
     middle = low / 2 + high / 2
@@ -616,7 +634,6 @@ class Refiner:
         self.literals, self.columns = literals, {column.name: column for column in columns}
         self.column_bits = math.log2(max(1, len(set(literals.column.tolist()))))
         self.threshold_bits = self.column_bits + math.log2(2 * _FINE_CUTS)
-        self._ordered: dict[str, tuple[npt.NDArray[Any], Mask]] = {}
 
     def order(self, number: int) -> tuple[npt.NDArray[Any], Mask, bool] | None:
         """Return the values that a threshold is compared with, where they are, and if it is an upper one.
@@ -627,9 +644,7 @@ class Refiner:
         if condition is None or condition.op not in ("<", ">="):
             return None
         column = self.columns[condition.column]
-        if column.name not in self._ordered:
-            self._ordered[column.name] = ordered_values(column), ~column.missing
-        return *self._ordered[column.name], condition.op == "<"
+        return column.ordered, ~column.missing, condition.op == "<"
 
     def move(self, number: int, low: Any, high: Any) -> tuple[Literal, Mask]:
         """Return a literal with the shortest threshold above `low` and up to `high`, and its rows."""
@@ -681,6 +696,8 @@ def holds(literal: Literal, column: Column) -> Mask:
     condition = literal.condition
     if condition is None:
         true = column.values
+    elif column.kind == "date" and condition.op in COMPARE:
+        true = COMPARE[condition.op](column.ordered, condition.value) & ~column.missing
     elif condition.op == "is missing" or column.categories is None:
         as_numbers = column.kind == "boolean" and condition.is_text is False
         true = condition.mask(column.values.astype(np.float64) if as_numbers else column.values)
@@ -689,15 +706,6 @@ def holds(literal: Literal, column: Column) -> Mask:
         true = np.zeros(len(column.values), np.bool_)
         true[~column.missing] = condition.mask(values)[places]
     return ~true if literal.negated else np.asarray(true, np.bool_)
-
-
-def ordered_values(column: Column) -> npt.NDArray[Any]:
-    """Return the numbers or dates of a column in a form that can be sorted. (n,)."""
-    if column.kind == "number":
-        return column.values
-    texts = column.values.copy()
-    texts[column.missing] = ""
-    return texts.astype("U")
 
 
 def covered(body: Sequence[Literal], columns: Mapping[str, Column], n: int) -> Mask:

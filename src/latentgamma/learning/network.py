@@ -14,7 +14,7 @@ from latentgamma._arguments import real_number, whole_number
 from latentgamma.errors import ArgumentError
 from latentgamma.layer.annealing import Annealing
 from latentgamma.layer.layer import Layer
-from latentgamma.learning.columns import Column, between, holds, ordered_values
+from latentgamma.learning.columns import Column, between, holds
 from latentgamma.learning.literals import Literal
 from latentgamma.program.conditions import Condition
 from latentgamma.program.program import Program, Rule
@@ -294,7 +294,7 @@ class RuleNetwork(nn.Module):
             condition, column = literal.condition, columns[literal.column]
             if condition is None or not self.signs[i]:
                 continue
-            values = np.unique(ordered_values(column)[~column.missing])
+            values = np.unique(column.ordered[~column.missing])
             numbers = _numbers(Column(column.name, column.kind, values))
             shift = float(self.shifts.detach()[i] + self.offsets[i])
             threshold = float(self.origins[i]) + shift * float(self.spreads[i])

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from decimal import Decimal
 from functools import cached_property
 from numbers import Real
@@ -24,9 +25,11 @@ from latentgamma.program.names import (
     Operand,
     condition_text,
     constant_text,
+    datetime_text,
     plain_number,
     quote,
     split_condition,
+    time_text,
 )
 
 #: The function of each comparison with one constant.
@@ -38,6 +41,7 @@ COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
+_YEAR = re.compile(r"[0-9]{4}(-|$)")
 #: Cells of a text file without a value, in small letters.
 MISSING = frozenset(("", "nan", "na", "n/a", "null", "none", "?"))
 
@@ -51,6 +55,7 @@ class Condition:
     character by character, so that dates in the form 2026-01-31 are in order. True and false count
     as the texts `true` and `false`, a bin of `pandas.cut` as its text, a date or a midnight as the
     text 2026-01-31, and another time as 2026-01-31T08:30:00; a time with a zone is taken as UTC, and parts of a second are left out.
+    A text that is a time, such as 2026-01-31 08:30 or 2026-01-31T08:30+02:00, counts as that time.
 
     >>> condition = Condition.parse("income>=30e3")
     >>> condition, condition.name
@@ -108,6 +113,12 @@ class Condition:
         first = self.value[0] if isinstance(self.value, tuple) else self.value
         return None if first is None else isinstance(first, str)
 
+    @property
+    def is_time(self) -> bool:
+        """Whether it may matter that a text is a time: a constant begins with a year."""
+        values = self.value if isinstance(self.value, tuple) else (self.value,)
+        return any(isinstance(one, str) and _YEAR.match(one) for one in values)
+
     def holds(self, value: object) -> bool:
         """Return whether one value of the column meets it.
 
@@ -137,7 +148,8 @@ class Condition:
     def _mask(self, column: _Column) -> npt.NDArray[np.bool_]:
         if self.op == "is missing":
             return column.missing
-        known = column.texts if self.is_text else column.numbers
+        texts = column.times if self.is_time else column.texts if self.is_text else None
+        known = column.numbers if texts is None else texts
         if self.op == "in":
             found = np.zeros(len(known), np.bool_)
             for value in self.value:  # type: ignore[union-attr]
@@ -149,7 +161,7 @@ class Condition:
 
 def _constant(value: Any) -> Constant:
     if isinstance(value, str):
-        return str(value)
+        return time_text(str(value))
     if _is_number(value) and np.isfinite(float(value)):
         return plain_number(value)
     raise ProgramError(f"a column is compared with a finite number or a text, not {value!r}")
@@ -203,14 +215,12 @@ def column_value(column: str, value: object, *, text: bool) -> float | str:
     if text and isinstance(value, (bool, np.bool_)):
         return "true" if value else "false"
     if text and (isinstance(value, str) or is_interval(value)):
-        return str(value)
+        return time_text(str(value))
     if text and isinstance(value, np.datetime64):
         return str(date_texts(np.array([value]))[0])
     try:
         if text and isinstance(value, datetime):
-            if value.tzinfo is not None:
-                value = value.astimezone(UTC).replace(tzinfo=None)
-            return value.isoformat("T", "seconds").removesuffix("T00:00:00")
+            return datetime_text(value)
         if text and isinstance(value, date):
             return value.isoformat()
     except OverflowError:  # a time before the year 1 in UTC
@@ -273,6 +283,11 @@ class _Column:
         if self.given.dtype.kind == "b":
             return np.where(self.given, "true", "false")
         return self._checked(np.object_, "", text=True)
+
+    @cached_property
+    def times(self) -> npt.NDArray[Any]:
+        """The values as texts, those that are times as such."""
+        return np.array([time_text(text) for text in self.texts.tolist()], np.object_)
 
     def _checked(self, dtype: Any, instead: Any, *, text: bool) -> npt.NDArray[Any]:
         """Return the values, all of one kind, or raise the error for the first that is not."""

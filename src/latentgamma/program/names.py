@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import TypeAlias
 
 # Non-ASCII word characters count as lower-case letters; 'not' is reserved for an error.
@@ -254,6 +255,11 @@ _in_set = re.compile(r"[ \t\n]*+([,}])[ \t\n]*+").match
 _may_be_condition = re.compile(r"[=<>]|\bin\b|\bmissing$").search
 #: Whole numbers from here on are kept as floating-point numbers.
 _LARGEST_INT = 2**53
+# A time of a day as ISO 8601 has it, or with a space in place of the T.
+_TIME = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}(:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?)?"
+    r"(Z|[+-][0-9]{2}(:?[0-9]{2})?)?"
+)
 
 
 def condition_text(column: str, op: str, value: Operand) -> str:
@@ -271,8 +277,30 @@ def condition_text(column: str, op: str, value: Operand) -> str:
 def constant_text(value: Constant) -> str:
     """Return a constant as rule text has it: a number, a word, or a text in double quotes."""
     if isinstance(value, str):
+        value = time_text(value)
         return value if is_word(value) else add_quotes(value, '"')
     return repr(plain_number(value))
+
+
+def time_text(text: str) -> str:
+    """Return a text that is a time of a day as times are compared, and any other text as it is.
+
+    >>> time_text("2026-01-31 08:30"), time_text("2026-01-31T01:30:00.5+02:00"), time_text("open")
+    ('2026-01-31T08:30:00', '2026-01-30T23:30:00', 'open')
+    """
+    if len(text) < 13 or text[4] != "-" or not _TIME.fullmatch(text):
+        return text
+    try:
+        return datetime_text(datetime.fromisoformat(text))
+    except (ValueError, OverflowError):  # such as the 30th of February
+        return text
+
+
+def datetime_text(time: datetime) -> str:
+    """Return a time as it is compared: in UTC, to the second, and a midnight as its date."""
+    if time.tzinfo is not None:
+        time = time.astimezone(UTC).replace(tzinfo=None)
+    return time.isoformat("T", "seconds").removesuffix("T00:00:00")
 
 
 def plain_number(value: float) -> int | float:
@@ -336,7 +364,8 @@ def _read_constant(text: str, at: int) -> tuple[Constant, int]:
             )
         return plain_number(value), number.end()
     if text[at : at + 1] in {"'", '"'}:
-        return read_quoted(text, at)
+        content, end = read_quoted(text, at)
+        return time_text(content), end
     if word := _word(text, at):
         return word[0], word.end()
     raise UnreadableName(at, _NOT_A_CONSTANT)
