@@ -747,7 +747,11 @@ def test_a_class_that_is_never_decided_can_be_asked_for():
     X = {"age": rng.normal(size=60)}
     classifier = lg.RuleClassifier().fit(X, rng.random(60) < 0.2)
     assert classifier.rules_ == ()
-    assert not lg.Decider(classifier.program_, ["y"], unknown="ignore")({"age": 1.0}).answers["y"]
+    decider = lg.Decider(classifier.program_, ["y"], unknown="ignore")
+    assert not decider({"age": 1.0}).answers["y"]
+    # The column of the label says nothing where the rows of fit are decided.
+    assert not decider.many({**X, "y": np.ones(60, bool)}).answers["y"].any()
+    assert str(classifier.program_) == "y :- y."
     few = lg.RuleClassifier().fit({"age": [1, 2, 3, 4]}, [0, 0, 0, 1])
     assert few.notes_ == ["y: no rule pays for itself; no condition tells enough rows apart"]
     with pytest.raises(

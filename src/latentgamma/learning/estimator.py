@@ -91,7 +91,8 @@ class RuleClassifier(Displayed):
 
     Attributes:
         program_: the rules that decide, as a program over conditions.
-        rules_: the rules of that program.
+        rules_: the rules of that program; a class that is never predicted has none, and the program
+            says `y :- y.`, which derives nothing.
         class_rules_: for each class or output, its rules with probabilities.
         classes_: the classes.
         notes_: what is remarkable about the table or the rules.
@@ -348,10 +349,13 @@ class RuleClassifier(Displayed):
             program = [rule for one in rules for rule in one.rules()]
         else:
             program = rules_of_likeliest(rules, self._costs.tolist())
-        atoms = Program.from_rules(program).atoms
-        never = [one.head for one in rules if one.head not in atoms]  # they can be asked for, too
-        self.program_ = Program.from_rules(program, [*atoms, *never])
         self.rules_: tuple[Rule, ...] = tuple(program)
+        derived = {rule.head for rule in program}
+        # A rule that derives nothing: the class can be asked for, and no request can state it.
+        never = [
+            Rule((one.head,), frozenset([one.head])) for one in rules if one.head not in derived
+        ]
+        self.program_ = Program.from_rules([*program, *never])
 
     def labels_of(self, y: Any, sample_weight: Any = None) -> tuple[Mask, Floats]:
         """Return which rows are positive for each of `class_rules_`, and the weights of the rows.
