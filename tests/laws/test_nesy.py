@@ -318,3 +318,7 @@ def test_the_picture_has_no_sizes_that_were_not_measured(nesy) -> None:
     picture.draw(axes)
     sizes = {float(n) for line in axes.lines for n in line.get_xdata()}
     assert sizes == {1, 8, 32}
+
+
+def test_a_product_of_two_digits_each_has_one_mapping(nesy) -> None:
+    assert nesy.tasks.all_tasks()["mul4"].shortcuts().startswith("1 concept mapping agrees")
