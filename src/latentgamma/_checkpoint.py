@@ -34,6 +34,16 @@ _SYNC_SECONDS = 1.0
 _REMEDY = "to start again delete it (on the command line: --fresh), or pass another path"
 
 
+def digest_of(*parts: Any) -> str:
+    """Return a short text that differs for other values and arrays of numpy."""
+    digest = hashlib.sha256()
+    for part in parts:
+        is_array = hasattr(part, "tobytes")
+        digest.update(f"{(part.dtype, part.shape) if is_array else part!r};".encode())
+        digest.update(part.tobytes() if is_array else b"")
+    return digest.hexdigest()[:32]
+
+
 def compute_now(name: str, work: Callable[[], Any]) -> Any:
     """Return the result of the work, without a journal."""
     del name

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import contextmanager
@@ -14,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from latentgamma._checkpoint import Journal
+from latentgamma._checkpoint import Journal, digest_of
 from latentgamma._text import quantity
 from latentgamma._version import __version__
 from latentgamma.errors import DistributedError
@@ -25,7 +23,6 @@ from latentgamma.learning.closures import (
     rules_from_closures,
     rules_from_noisy_closures,
 )
-from latentgamma.learning.data import Observations
 from latentgamma.learning.exact import add_alternatives, find_rules
 from latentgamma.learning.implications import rules_of_models
 from latentgamma.learning.noisy import find_likely_rules
@@ -203,9 +200,11 @@ def learn_rules(data: TrainingData, options: FitOptions, history: History) -> Le
 
 def _about(data: TrainingData, options: FitOptions, method: str) -> dict[str, Any]:
     """Return everything that the result depends on."""
+    given = data.observations
+    packed = np.packbits(given.states)
     about = {
         "release": __version__,
-        "data": _digest(data.observations),
+        "data": digest_of(given.atoms, packed, given.labels, given.counts, given.probability),
         "kind": options.kind,
         "method": method,
         "noise": data.noise,
@@ -224,15 +223,6 @@ def _about(data: TrainingData, options: FitOptions, method: str) -> dict[str, An
         homotopy = options.homotopy or Homotopy()
         about |= {"homotopy": asdict(homotopy), "device": str(options.device)}
     return about
-
-
-def _digest(data: Observations) -> str:
-    """Return a short text that differs for other data."""
-    digest = hashlib.sha256(json.dumps([data.atoms, data.states.shape, data.doubt]).encode())
-    belief = () if data.probability is None else (data.probability,)
-    for array in (np.packbits(data.states), data.labels, data.counts, *belief):
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()[:32]
 
 
 # ---- Transitions

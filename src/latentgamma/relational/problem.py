@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import math
 import os
@@ -15,6 +14,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from latentgamma._checkpoint import digest_of
 from latentgamma._text import listing, quantity
 from latentgamma.datalog.clingo_names import PREDICATE, decode_text
 from latentgamma.datalog.grounding import ground
@@ -456,16 +456,9 @@ class Problem:
         """A short text that differs for other facts or examples."""
         predicates = [(one.name, one.types, one.inputs) for one in self.predicates]
         forms = [one.form for one in self.background]
-        found = hashlib.sha256(repr((self.constants, predicates, forms, self.world)).encode())
-        arrays = [relation.rows for relation in self.background]
-        for target in self.targets:
-            found.update(repr(target.negative is None).encode())
-            arrays += [target.positive, target.given]
-            arrays += [] if target.negative is None else [target.negative]
-        for array in arrays:
-            found.update(repr(array.shape).encode())
-            found.update(np.ascontiguousarray(array).tobytes())
-        return found.hexdigest()[:32]
+        rows = [relation.rows for relation in self.background]
+        labels = [a for one in self.targets for a in (one.positive, one.negative, one.given)]
+        return digest_of(self.constants, predicates, forms, self.world, *rows, *labels)
 
     def tables(self) -> dict[str, list[tuple[str, ...]]]:
         """Return the background facts as tables for `lg.datalog.ground`."""
