@@ -96,8 +96,10 @@ def _column(name: str, cells: Any, table: Cells) -> Values:
     values = np.empty(len(raw))
     for row, cell in enumerate(raw.tolist()):
         try:
-            known = parse_cell(cell) if isinstance(cell, str) else cell
-            values[row] = np.nan if is_missing(known) else float(known)
+            if isinstance(cell, str):
+                values[row] = parse_cell(cell)
+            else:
+                values[row] = np.nan if is_missing(cell) else float(cell)
         except (TypeError, ValueError) as error:
             where = f"line {table.lines[row]}" if table.lines else f"row {row + 1}"
             problem = str(error) if isinstance(error, ValueError) else f"{_EXPECTED}: {error}"
