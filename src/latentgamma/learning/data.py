@@ -284,9 +284,9 @@ def _lines(text: str, delimiter: str | None) -> list[tuple[int, list[str]]]:
 def read_parquet(path: Path) -> Any:
     """Return the table of a .parquet file, as pyarrow has it."""
     with optional_package("Parquet files need pyarrow", "parquet"):
-        from pyarrow import parquet
+        import pyarrow.parquet
     try:
-        return parquet.read_table(path)
+        return pyarrow.parquet.read_table(path)
     except Exception as error:  # pyarrow says little of what it raises on a damaged file
         raise DataError(f"{path.name} is not a Parquet table: {error}") from None
 
