@@ -20,7 +20,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, models, overload, register_model
 
-from latentgamma.program.compilation import load_numba
+from latentgamma.program.compilation import compile_loop
 
 #: Examples in a tile.
 TILE = 16
@@ -52,7 +52,7 @@ class _LanesModel(models.PrimitiveModel):
 register_model(Lanes)(_LanesModel)
 
 
-def _intrinsic(build: Callable[..., Signature | None]) -> Callable[..., Any]:
+def code_of(build: Callable[..., Signature | None]) -> Callable[..., Any]:
     """Return the intrinsic that numba makes of a function from argument types to code."""
     made: Callable[..., Any] = intrinsic(build)
     return made
@@ -139,14 +139,14 @@ def _tile(array: Any_) -> int:
 
 
 #: row(array, i): row i, one lane per example.  put(array, i, value): the same, written.
-row = _intrinsic(_load(_width))
-put = _intrinsic(_store(_width))
+row = code_of(_load(_width))
+put = code_of(_store(_width))
 #: group(array, g): the g-th TILE numbers in the order of memory, whichever rows they are.
-group = _intrinsic(_load(_tile))
-put_group = _intrinsic(_store(_tile))
+group = code_of(_load(_tile))
+put_group = code_of(_store(_tile))
 
 
-@_intrinsic
+@code_of
 def fetch(typing: Any_, array: Any_, index: Any_) -> Signature | None:
     """Ask for row `index` to be brought into the cache; nothing waits for it."""
     address = _at(array, _width(array))
@@ -187,7 +187,7 @@ def _with_operator(symbol: Any_, name: str) -> None:
     def build(typing: Any_, a: Any_, b: Any_) -> Signature | None:
         return _lanewise(lambda builder, x, y: getattr(builder, name)(x, y), a, b)
 
-    made = _intrinsic(build)
+    made = code_of(build)
 
     def typed(a: Any_, b: Any_) -> Callable[..., Any] | None:
         # numba wants a plain function here, not an intrinsic.
@@ -209,7 +209,7 @@ def _fused(builder: Any_, a: Any_, b: Any_, c: Any_) -> Any_:
     return builder.call(function, [a, b, c])
 
 
-@_intrinsic
+@code_of
 def fma(typing: Any_, a: Any_, b: Any_, c: Any_) -> Signature | None:
     """Return a·b + c of vectors or numbers."""
     return _lanewise(_fused, a, b, c)
@@ -228,33 +228,36 @@ def _filled(count_of: Callable[[Any_], int]) -> Callable[..., Signature | None]:
 
 
 #: row_of(array, value), group_of(array, value): this value in every lane.
-row_of = _intrinsic(_filled(_width))
-group_of = _intrinsic(_filled(_tile))
+row_of = code_of(_filled(_width))
+group_of = code_of(_filled(_tile))
 
 
-@_intrinsic
+@code_of
 def widen(typing: Any_, a: Any_) -> Signature | None:
     """Return the same numbers in float64, for long sums."""
-    kind = Lanes(types.float64, a.count)
-
-    def code(context: Any_, builder: Any_, _: Any_, args: Any_) -> Any_:
-        return args[0] if a == kind else builder.fpext(args[0], _vector(kind))
-
+    kind, code = _converted(a, types.float64)
     return kind(a), code
 
 
-@_intrinsic
+@code_of
 def narrow(typing: Any_, a: Any_, array: Any_) -> Signature | None:
     """Return the same numbers in the dtype of an array."""
-    kind = Lanes(array.dtype, a.count)
-
-    def code(context: Any_, builder: Any_, _: Any_, args: Any_) -> Any_:
-        return args[0] if a == kind else builder.fptrunc(args[0], _vector(kind))
-
+    kind, code = _converted(a, array.dtype)
     return kind(a, array), code
 
 
-@_intrinsic
+def _converted(a: Any_, dtype: Any_) -> tuple[Lanes, Callable[..., Any]]:
+    """Return the type of vectors of another dtype, and code for one from a vector."""
+    kind = Lanes(dtype, a.count)
+
+    def code(context: Any_, builder: Any_, _: Any_, args: Any_) -> Any_:
+        cast = builder.fpext if dtype == types.float64 else builder.fptrunc
+        return args[0] if a == kind else cast(args[0], _vector(kind))
+
+    return kind, code
+
+
+@code_of
 def lanes_sum(typing: Any_, a: Any_) -> Signature | None:
     """Return the sum over the lanes, in float64, from the first lane to the last."""
 
@@ -281,9 +284,9 @@ def _choice(relation: str) -> Callable[..., Signature | None]:
 
 #: where_…(a, b, yes, no): `yes` in the lanes where a > b, a ≥ b, a = b, else `no`. A NaN is
 #: neither above nor equal, so it takes the way of `no`.
-where_above = _intrinsic(_choice(">"))
-where_reaches = _intrinsic(_choice(">="))
-where_equal = _intrinsic(_choice("=="))
+where_above = code_of(_choice(">"))
+where_reaches = code_of(_choice(">="))
+where_equal = code_of(_choice("=="))
 
 
 # ---- Exp
@@ -309,7 +312,7 @@ _LN2 = {
 _LEAST = {types.float32: -87.33654022216797, types.float64: -708.39641853226408}
 
 
-@_intrinsic
+@code_of
 def exp_minus_abs(typing: Any_, a: Any_) -> Signature | None:
     """Return e^−|a|, to about one unit in the last place; 0 where that would be subnormal."""
     mantissa = 23 if a.dtype == types.float32 else 52
@@ -351,7 +354,7 @@ def exp_minus_abs(typing: Any_, a: Any_) -> Signature | None:
 _LOG_TERMS = {types.float32: 5, types.float64: 11}
 
 
-@_intrinsic
+@code_of
 def log(typing: Any_, a: Any_) -> Signature | None:
     """Return the natural logarithm of positive normal numbers, to about two last digits."""
     mantissa = 23 if a.dtype == types.float32 else 52
@@ -385,14 +388,8 @@ def log(typing: Any_, a: Any_) -> Signature | None:
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a kernel as cached machine code that runs without the interpreter's lock."""
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
-    load_numba()  # what is compiled is announced
-    try:
-        made: Callable[..., Any] = numba.njit(cache=True, **options)(function)
-    except RuntimeError:  # no folder here can be written to: compile afresh in each process
-        made = numba.njit(**options)(function)
-    return made
+    """Return a kernel as `compile_loop` does; dividing by zero is no error in it."""
+    return compile_loop(function, error_model="numpy")
 
 
 def inlined(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -119,13 +119,13 @@ def paused_collector() -> Iterator[None]:
 
 
 @cache
-def compile_loop(loop: Loop) -> Loop:
+def compile_loop(loop: Loop, **options: Any) -> Loop:
     """Return the loop as machine code, which releases the interpreter while it runs."""
-    numba = load_numba()
+    numba = load_numba()  # what is compiled is announced
     try:
-        return cast(Loop, numba.njit(cache=True, nogil=True)(loop))
+        return cast(Loop, numba.njit(cache=True, nogil=True, **options)(loop))
     except RuntimeError:  # no folder here can be written to: compile afresh in each process
-        return cast(Loop, numba.njit(nogil=True)(loop))
+        return cast(Loop, numba.njit(nogil=True, **options)(loop))
 
 
 # ---- Threads for loops that release the interpreter

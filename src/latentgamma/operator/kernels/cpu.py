@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
 from latentgamma.engine.simd import (
     TILE,
+    code_of,
     compiled,
     exp_minus_abs,
     fetch,
@@ -41,16 +40,11 @@ _SPINS = 64
 _sched_yield = types.ExternalFunction("sched_yield", types.int32())
 
 
-def _intrinsic(build: Callable[..., Any]) -> Callable[..., Any]:
-    made: Callable[..., Any] = intrinsic(build)
-    return made
-
-
 def _address(context: Any, builder: Any, array_type: Any, array: Any) -> Any:
     return context.make_array(array_type)(context, builder, array).data
 
 
-@_intrinsic
+@code_of
 def _count_up(typing: Any, counter: Any) -> Any:
     """Add 1 to the first number of an int64 array, atomically."""
 
@@ -62,7 +56,7 @@ def _count_up(typing: Any, counter: Any) -> Any:
     return types.void(counter), code
 
 
-@_intrinsic
+@code_of
 def _count(typing: Any, counter: Any) -> Any:
     """Return the first number of an int64 array, read atomically."""
 
