@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import importlib
 import itertools
 import os
 import pickle
@@ -362,6 +363,17 @@ def test_why_not_speaks_of_the_source() -> None:
     assert lg.derivation(program, [], "path(c,a)") is None
     with pytest.raises(lg.errors.FactsError, match="road"):
         lg.why_not(program, [], "road(a,b)")
+
+
+def test_a_change_that_is_not_proved_smallest_has_no_needless_part(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    program = lg.parse("a :- b, not c. c :- d. x :- e. x :- f. x :- g.")
+    first = {program.index[name]: name != "d" for name in "bdefg"}  # e, f and g do nothing
+    module = importlib.import_module("latentgamma.logic.why_not")
+    monkeypatch.setattr(module, "nearest_facts", lambda *given: (first, False))
+    answer = lg.why_not(program, ["d"], "a")
+    assert (answer.missing, answer.withdrawn) == ({"b"}, {"d"})
 
 
 def test_why_not_withdraws_facts() -> None:

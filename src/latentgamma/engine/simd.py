@@ -389,7 +389,8 @@ def log(typing: Any_, a: Any_) -> Signature | None:
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a kernel as `compile_loop` does; dividing by zero is no error in it."""
-    return compile_loop(function, error_model="numpy")
+    made: Callable[..., Any] = compile_loop(function, error_model="numpy")
+    return made
 
 
 def inlined(function: Callable[..., Any]) -> Callable[..., Any]:

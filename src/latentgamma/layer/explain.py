@@ -20,7 +20,7 @@ from latentgamma.errors import MissingPackageError, ModelError, StateError
 from latentgamma.layer.groups import UNNAMED, Group, batch_of_one
 from latentgamma.logic.closures import closures
 from latentgamma.logic.proof import Derivation, derivation
-from latentgamma.logic.why_not import nearest_facts
+from latentgamma.logic.why_not import nearest_facts, needed_part
 from latentgamma.program.names import quote
 from latentgamma.program.program import Program
 
@@ -530,7 +530,7 @@ class ThresholdExplainer:
                 return bool(decide(row)[0] == (not is_true))
 
             if works(list(chosen)):
-                return {n: chosen[n] for n in _reduced(list(chosen), works)}
+                return {n: chosen[n] for n in needed_part(list(chosen), works)}
         return None
 
     def _candidates(self, output: _Output, is_true: bool) -> Any:
@@ -680,20 +680,6 @@ class ThresholdExplainer:
         return (
             f"weakest {'fact' if len(names) == 1 else 'facts'}: {', '.join(names)}, at {least:.3g}"
         )
-
-
-def _reduced(chosen: list[int], works: Callable[[Sequence[int]], bool]) -> list[int]:
-    """Return a part of what works that still works, and of which nothing can be left out."""
-    size = len(chosen)
-    while True:
-        before = len(chosen)
-        for start in range(0, len(chosen), size)[::-1]:
-            rest = chosen[:start] + chosen[start + size :]
-            if rest and works(rest):
-                chosen = rest
-        if size == 1 and len(chosen) == before:
-            return chosen
-        size = max(1, size // 2)
 
 
 # ---- Probabilities

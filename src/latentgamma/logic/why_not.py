@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -257,7 +257,16 @@ def smallest_change(program: Program, given: Mask, goal: int) -> tuple[set[int],
         facts, proved = found
         added = {i for i, is_fact in facts.items() if is_fact and not given[i]}
         withdrawn = {i for i, is_fact in facts.items() if given[i] and not is_fact}
-        return (added, withdrawn) if proved else _reduced(program, given, goal, added, withdrawn)
+        if not proved:
+
+            def works(changes: Sequence[int]) -> bool:
+                facts = given.copy()
+                facts[changes] = ~facts[changes]
+                return bool(closure_of_mask(program, facts).state[goal])
+
+            needed = set(needed_part(sorted(added | withdrawn), works))
+            added, withdrawn = added & needed, withdrawn & needed
+        return added, withdrawn
     return ({goal} if program.origin is None else set()), set()
 
 
@@ -340,24 +349,21 @@ def _relevant(program: Program, goals: Iterable[int]) -> tuple[list[int], list[L
     return sorted(atoms), rules
 
 
-def _reduced(
-    program: Program, given: Mask, goal: int, added: set[int], withdrawn: set[int]
-) -> tuple[set[int], set[int]]:
-    """Return the change without parts of it, one at a time, that turn out not to be needed."""
-    facts = given.copy()
-    facts[list(added)], facts[list(withdrawn)] = True, False
-    changes = sorted(added | withdrawn)
-    shrinking = True
-    while shrinking:
-        shrinking = False
-        for i in list(changes):
-            facts[i] = ~facts[i]
-            if closure_of_mask(program, facts).state[goal]:
-                changes.remove(i)
-                shrinking = True
-            else:
-                facts[i] = ~facts[i]
-    return added & set(changes), withdrawn & set(changes)
+def needed_part(chosen: list[int], works: Callable[[Sequence[int]], bool]) -> list[int]:
+    """Return a part of what works that still works, and of which nothing can be left out.
+
+    Large parts are left out first, so that few questions are asked where most is not needed.
+    """
+    size = len(chosen)
+    while True:
+        before = len(chosen)
+        for start in range(0, len(chosen), size)[::-1]:
+            rest = chosen[:start] + chosen[start + size :]
+            if rest and works(rest):
+                chosen = rest
+        if size == 1 and len(chosen) == before:
+            return chosen
+        size = max(1, size // 2)
 
 
 # ---- Why an atom does not follow from some facts
