@@ -51,6 +51,21 @@ def test_a_layer_comes_back_bit_by_bit(
     assert [*tmp_path.iterdir()] == [path]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("training", [False, True])
+def test_a_gamma_layer_comes_back_in_its_dtype(
+    dtype: torch.dtype, training: bool, tmp_path: Path
+) -> None:
+    program = lg.parse("c :- a, b.")
+    layer = lg.Layer(program, ["a", "b"], "c", semantics="gamma", temperature=0.3)
+    layer.to(dtype).train(training).save(tmp_path / "layer")
+    back = lg.Layer.load(tmp_path / "layer")
+    x = torch.rand(5, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    assert torch.equal(layer(x), back(x))
+    assert str(layer.certificate) == str(back.certificate)
+
+
 def test_groups_keep_their_names_shapes_and_kinds(tmp_path: Path) -> None:
     program = lg.parse("even :- d(0). even :- d(2). odd :- d(1).")
     digit = lg.Categorical(["d(0)", "d(1)", "d(2)"])

@@ -15,6 +15,7 @@ from latentgamma.errors import LatentGammaError, ModelError
 from latentgamma.layer.groups import Group, named_groups
 from latentgamma.layer.inference import Inference
 from latentgamma.operator.files import (
+    DTYPES,
     checked_content,
     program_from_tensors,
     program_tensors,
@@ -40,7 +41,8 @@ def save_layer(layer: Layer, path: str | Path) -> None:
     }
     inference = layer.options["inference"]
     options = layer.options | {"inference": None if inference is None else asdict(inference)}
-    content = {**groups, "options": options, "training": layer.training}
+    dtype = layer.rules.dtype and str(layer.rules.dtype).removeprefix("torch.")
+    content = {**groups, "options": options, "training": layer.training, "dtype": dtype}
     write_content(path, _FORMAT, _VERSION, tensors, content)
 
 
@@ -69,6 +71,8 @@ def load_layer(path: str | Path, *, device: torch.device | str = "cpu") -> Layer
             for what in ("inputs", "outputs")
         )
         layer = Layer(program, inputs, outputs, facts=given, **options)
+        if content["dtype"] is not None:
+            layer.to(DTYPES[content["dtype"]])
         layer.load_state_dict({k.removeprefix("state."): v for k, v in state.items()})
     except (KeyError, TypeError, ValueError, IndexError, RuntimeError) as error:
         reason = error if isinstance(error, LatentGammaError) else "its content cannot be read"

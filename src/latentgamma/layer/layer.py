@@ -220,7 +220,7 @@ class Layer(nn.Module):
         value = real_number("temperature", value, "a number from 0 on", lambda x: 0 <= x < math.inf)
         self._temperature.fill_(value)
         self._hard = value == 0
-        self.rules.cool(value)
+        self.rules.cool(self.temperature)
 
     # ---- As a module
 

@@ -99,6 +99,11 @@ class Semantics(nn.Module):
         """Return which examples the guarantee is about, (B,)."""
         return facts.new_ones(facts.shape[0], dtype=torch.bool)
 
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """The dtype that it computes in whatever that of the inputs is, if there is one."""
+        return None
+
     def cool(self, temperature: float) -> None:
         """Take note of the temperature of training."""
 
@@ -322,6 +327,7 @@ class GammaSemantics(Semantics):
         beyond = math.log1p(-0.9 * held) - math.log(0.9 * held)
         self.factor = max(1.0, beyond / (math.log(0.5 + delta) - math.log(0.5 - delta)))
         self._factor = self.factor
+        self._share = 0.0
         # Of the certificate that this layer shows: with negation, one for a larger tolerance may
         # start earlier.
         self.steps = int(self._certified_now().require().t_min)
@@ -331,9 +337,14 @@ class GammaSemantics(Semantics):
         self.register_buffer("fed", torch.from_numpy(inputs.copy()), persistent=False)
         self.register_buffer("read", torch.from_numpy(outputs.copy()), persistent=False)
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the operator."""
+        return self.model.dtype
+
     def cool(self, temperature: float) -> None:
         """Set the parameters that training runs with: soft at temperature 1, certified at 0."""
-        share = min(temperature, 1.0)
+        share = self._share = min(temperature, 1.0)
         with torch.no_grad():
             for parameter, certified, soft in zip(
                 self.annealed.parameters(), self.model.parameters(), self._soft, strict=True
@@ -373,9 +384,10 @@ class GammaSemantics(Semantics):
 
     def _apply(self, *args: Any, **kwargs: Any) -> Self:
         """Convert the tensors; a dtype with fewer digits may need more steps."""
-        before = self.model.dtype
+        before = self.dtype
         super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
-        if self.model.dtype != before:
+        if self.dtype != before:
+            self.cool(self._share)
             found = self._certified_now()
             if found.holds:
                 self.steps = int(found.t_min)

@@ -40,7 +40,7 @@ from latentgamma.program.program import Label, Program, atoms_of_literals, check
 _FORMAT, _VERSION = "latentgamma-model", "1"
 _OPTIONS = {"form", "gate", "gradient", "kernel", "dtype", "program"}
 _FORMS = ("dense", "sparse")
-_DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in STATE_DTYPES}
+DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in STATE_DTYPES}
 
 Tensors: TypeAlias = dict[str, Tensor]
 
@@ -190,7 +190,7 @@ def _checked(options: dict[str, Any]) -> dict[str, Any]:
         one_of("gate", options["gate"], get_args(Gate))
         one_of("gradient", options["gradient"], get_args(Gradient))
         one_of("kernel", options["kernel"], get_args(KernelChoice))
-        one_of("dtype", options["dtype"], _DTYPES)
+        one_of("dtype", options["dtype"], DTYPES)
     except ArgumentError as error:
         raise ModelError(str(error)) from None
     return dict(options)
@@ -230,7 +230,7 @@ def _model(tensors: Tensors, options: Mapping[str, Any]) -> LatentGamma:
         kernel=options["kernel"],
         program=program,
     )
-    return model.to(_DTYPES[options["dtype"]])
+    return model.to(DTYPES[options["dtype"]])
 
 
 def _model_of_strata(tensors: Tensors, options: list[dict[str, Any]]) -> LatentGamma:
