@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import latentgamma as lg
-from latentgamma.learning import columns, forms, lists, literals, points
+from latentgamma.learning import class_rules, columns, forms, lists, literals, points
 
 
 def sides(y, weights=1.0):
@@ -673,12 +673,44 @@ def test_exports_read_truth_values_dates_and_times_as_databases_have_them():
                 assert np.allclose([row[-1] for row in base.execute(classifier.to_sql())], p)
 
 
+def test_the_exponent_of_several_classes_makes_the_labels_likeliest():
+    rng = np.random.default_rng(5)
+    p = rng.uniform(0.05, 0.95, (300, 3))
+    scores = np.log(p) - 0.7 * np.log(1 - p) + rng.gumbel(size=p.shape)
+    labels = np.eye(3, dtype=bool)[scores.argmax(1)]
+    weights = rng.integers(1, 4, 300).astype(float)
+
+    def description(t):
+        shares = p / (1 - p) ** t
+        return -weights @ np.log((shares / shares.sum(1, keepdims=True))[labels]) + 8 * t * t
+
+    found = class_rules.fit_exponent(p, labels, weights)
+    assert 0.4 < found < 0.9
+    assert found == pytest.approx(min(np.linspace(0, 1, 1001), key=description), abs=0.002)
+    repeated = np.repeat(np.arange(300), weights.astype(int))
+    assert class_rules.fit_exponent(p[repeated], labels[repeated], np.ones(len(repeated))) == found
+    # Probabilities of classes that sum to one and are right stay as they are.
+    p = rng.dirichlet(np.ones(3), 3000)
+    labels = np.eye(3, dtype=bool)[(np.log(p) + rng.gumbel(size=p.shape)).argmax(1)]
+    assert class_rules.fit_exponent(p, labels, np.ones(3000)) < 0.1
+
+
+def test_a_class_that_the_rules_of_all_agree_on_is_surer_than_its_share():
+    x = np.arange(90)
+    classifier = lg.RuleClassifier().fit({"x": x}, np.array(list("abc"))[x // 30])
+    alone = np.stack([one.probability(classifier._read({"x": x}), 90)
+                      for one in classifier.class_rules_], axis=1)  # fmt: skip
+    shares = alone.max(1) / alone.sum(1)
+    assert (classifier.predict_proba({"x": x}).max(1) > shares).all()
+
+
 def test_exports_of_several_classes_sum_to_one():
     rng = np.random.default_rng(11)
     x, z = rng.normal(size=400), rng.normal(size=400)
     y = np.where(x > 0.5, "a", np.where(z > 0.3, "b", "c"))
     y = np.where(rng.random(400) < 0.15, rng.permutation(y), y)
     classifier = lg.RuleClassifier().fit({"x": x, "z": z}, y)
+    assert classifier.to_dict()["exponent"] > 0
     expected = classifier.predict_proba({"x": x, "z": z})
     space: dict = {}
     exec(classifier.to_python(), space)
@@ -688,6 +720,7 @@ def test_exports_of_several_classes_sum_to_one():
     assert np.allclose([list(one.values()) for one in found], expected)
     with contextlib.closing(sqlite3.connect(":memory:")) as base:
         base.create_function("EXP", 1, math.exp)
+        base.create_function("POWER", 2, math.pow)
         base.execute("CREATE TABLE data (x REAL, z REAL)")
         base.executemany("INSERT INTO data VALUES (?, ?)", zip(x, z, strict=True))
         assert np.allclose([row[-3:] for row in base.execute(classifier.to_sql())], expected)
@@ -702,6 +735,7 @@ def test_columns_of_a_query_have_names_that_the_table_does_not_have(labels):
     classifier = lg.RuleClassifier().fit(X, y)
     with contextlib.closing(sqlite3.connect(":memory:")) as base:
         base.create_function("EXP", 1, math.exp)
+        base.create_function("POWER", 2, math.pow)
         names = [f'"{name}{"_2" * name.startswith("P")}"' for name in X]
         base.execute(f"CREATE TABLE data ({', '.join(f'{name} REAL' for name in names)})")
         cells = np.stack(list(X.values()), axis=1).tolist()

@@ -29,6 +29,10 @@ _NINETY_FIVE = 1.959964
 _OUTSIDE = 0.05
 #: Sums of points in a line of text.
 _SUMS_OF_A_LINE = 8
+#: What is divided by is 1 − p and this, so that it is not 0.
+ABOVE_ZERO = 1e-9
+#: The standard deviation of the prior of the exponent, and how often its interval is halved.
+_EXPONENT_SPREAD, _HALVINGS = 0.25, 12
 
 
 def compared(values: npt.ArrayLike) -> Floats:
@@ -39,6 +43,47 @@ def compared(values: npt.ArrayLike) -> Floats:
 def auxiliary_atoms(head: str) -> tuple[str, str]:
     """Return how the names of the other atoms begin that the rules of a class derive."""
     return f"exception({quote_argument(head)},", f"at_least({quote_argument(head)},"
+
+
+def log_shares(p: Floats, exponent: float, costs: npt.ArrayLike = 1.0) -> Floats:
+    """Return ln(c p / (1 − p)^t) for each class: what its probability times c is proportional to, as a logarithm.
+
+    >>> np.exp(log_shares(np.array([0.5, 0.9]), 1.0)).round(6).tolist()
+    [1.0, 9.0]
+
+    Args:
+        p: the probability of each class against all others. (…, classes)
+        exponent: t. With 0 the classes keep their proportions; with 1 they are independent events
+            of which exactly one has happened.
+        costs: c of each class, or of all.
+    """
+    with np.errstate(divide="ignore"):  # a class may cost nothing
+        return np.log(p) - exponent * np.log(1 + ABOVE_ZERO - p) + np.log(costs)
+
+
+def shared(p: Floats, exponent: float) -> Floats:
+    """Return the probability of each class, given that of each against all others. (n, classes)."""
+    shares = np.exp(log_shares(p, exponent))
+    return np.asarray(shares / shares.sum(1, keepdims=True))
+
+
+def fit_exponent(p: Floats, labels: Mask, weights: Floats) -> float:
+    """Return the exponent of `shared`, from 0 to 1, by which labels are likeliest.
+
+    It has a normal prior around 0, so that few rows change little.
+
+    Args:
+        p: the probability of each class against all others. (n, classes)
+        labels: the class of each row. (n, classes)
+        weights: the weight of each row. (n,)
+    """
+    features = -np.log(1 + ABOVE_ZERO - p)
+    low, high = 0.0, 1.0
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        slope = weights @ ((labels - shared(p, middle)) * features).sum(1)
+        low, high = (middle, high) if slope > middle / _EXPONENT_SPREAD**2 else (low, middle)
+    return round((low + high) / 2, 3)
 
 
 def exceeds(probability: npt.ArrayLike, threshold: float) -> Mask:
@@ -442,7 +487,9 @@ def _statistics(
     )  # fmt: skip
 
 
-def rules_of_likeliest(classes: Sequence[ClassRules], costs: Sequence[float]) -> list[Rule]:
+def rules_of_likeliest(
+    classes: Sequence[ClassRules], costs: Sequence[float], exponent: float
+) -> list[Rule]:
     """Return rules that derive the class with the greatest probability, times its cost, and no other.
 
     A class can have some probabilities only. For each of them it is derived if it has at least that
@@ -451,9 +498,10 @@ def rules_of_likeliest(classes: Sequence[ClassRules], costs: Sequence[float]) ->
     Args:
         classes: the rules of each class.
         costs: what each probability is multiplied by.
+        exponent: that of `shared`.
     """
     levels = [one.levels() for one in classes]
-    values = [compared(np.multiply(level, cost)).tolist()
+    values = [compared(log_shares(np.array(level), exponent, cost)).tolist()
               for level, cost in zip(levels, costs, strict=True)]  # fmt: skip
     # For each class: from which of its probabilities on it is derived, unless others have which.
     plans: list[dict[tuple[tuple[int, int], ...], int]] = [{} for _ in classes]

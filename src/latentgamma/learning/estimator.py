@@ -22,13 +22,17 @@ from latentgamma._display import Display, Displayed
 from latentgamma._text import aligned, listing, quantity
 from latentgamma.errors import ArgumentError, DataError, MissingPackageError, unknown_atoms
 from latentgamma.learning.class_rules import (
+    ABOVE_ZERO,
     PYTHON_HEADER,
     ClassRules,
     RuleStatistics,
     auxiliary_atoms,
     compared,
     exceeds,
+    fit_exponent,
+    log_shares,
     rules_of_likeliest,
+    shared,
     statistics,
 )
 from latentgamma.learning.columns import (
@@ -334,7 +338,12 @@ class RuleClassifier(Displayed):
             )
             if one.form.name == "nothing":
                 self.notes_.append(f"{quote(head)}: no rule pays for itself; {rules[-1].nearest}")
-        self._set(rules)
+        self.class_rules_: tuple[ClassRules, ...] = tuple(rules)
+        self._exponent = 0.0
+        if self._normalises:
+            columns = {column.name: column for column in table.columns}
+            self._exponent = fit_exponent(self._probabilities(columns), labels, weights)
+        self._make_program()
         predicted = {rule.head for rule in self.rules_}
         self.notes_ += [
             f"{quote(one.head)} is never predicted, since it is not likely enough anywhere; see "
@@ -343,12 +352,12 @@ class RuleClassifier(Displayed):
             if one.bodies and one.head not in predicted
         ]
 
-    def _set(self, rules: Sequence[ClassRules]) -> None:
-        self.class_rules_: tuple[ClassRules, ...] = tuple(rules)
-        if self._several or len(self.classes_) == 2:
-            program = [rule for one in rules for rule in one.rules()]
+    def _make_program(self) -> None:
+        rules = self.class_rules_
+        if self._normalises:
+            program = rules_of_likeliest(rules, self._costs.tolist(), self._exponent)
         else:
-            program = rules_of_likeliest(rules, self._costs.tolist())
+            program = [rule for one in rules for rule in one.rules()]
         self.rules_: tuple[Rule, ...] = tuple(program)
         derived = {rule.head for rule in program}
         # A rule that derives nothing: the class can be asked for, and no request can state it.
@@ -439,7 +448,7 @@ class RuleClassifier(Displayed):
             Probabilities, (n, classes); with several outputs, (n, k).
         """
         if self._normalises:
-            return np.asarray(p / p.sum(1, keepdims=True))
+            return shared(p, self._exponent)
         return p if self._several else np.hstack([1 - p, p])
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
@@ -460,7 +469,8 @@ class RuleClassifier(Displayed):
             return (p > 0.5).astype(np.int64)
         if len(self.classes_) == 2:
             return np.asarray(self.classes_[exceeds(p[:, 0], self._threshold).astype(np.int64)])
-        return np.asarray(self.classes_[compared(p * self._costs).argmax(1)])
+        scores = compared(log_shares(p, self._exponent, self._costs))
+        return np.asarray(self.classes_[scores.argmax(1)])
 
     def transform(self, X: Any) -> Any:
         """Return which rules apply to each row, as features for another model.
@@ -885,7 +895,7 @@ class RuleClassifier(Displayed):
         Returns:
             A SELECT statement in standard SQL. With two classes it adds `p_` and the atom: the
             probability of the positive one. With more classes it adds a score of each class before
-            their probabilities, which are the scores divided by their sum. Where the table has a
+            their probabilities, which are p / (1 − p)^t of the scores p, divided by their sum. Where the table has a
             column of that name, one more underscore stands after `p` or `score`.
 
         Raises:
@@ -899,8 +909,10 @@ class RuleClassifier(Displayed):
         query = f"SELECT *,\n  {f',{chr(10)}  '.join(columns)}\nFROM {table}"
         if not self._normalises:
             return query
-        total = " + ".join(scores)
-        shares = [f"{score} / ({total}) AS {name}" for score, name in zip(scores, p, strict=True)]
+        odds = [f"{one} / POWER({1 + ABOVE_ZERO} - {one}, {self._exponent})" for one in scores]
+        odds = odds if self._exponent else scores
+        total = " + ".join(odds)
+        shares = [f"{one} / ({total}) AS {name}" for one, name in zip(odds, p, strict=True)]
         return f"SELECT *,\n  {f',{chr(10)}  '.join(shares)}\nFROM (\n{query}\n) AS scored"
 
     def _new_columns(self, word: str) -> list[str]:
@@ -917,8 +929,8 @@ class RuleClassifier(Displayed):
         Returns:
             A module without dependencies: `probabilities` takes a row as a dictionary, and returns
             the probability of each class, or of each of several outputs, by its name. `p_0`, `p_1`
-            and so on are what the rules of each class say, before more than two are divided by
-            their sum.
+            and so on are what the rules of each class say; of more than two, p / (1 − p)^t is
+            divided by the sum.
 
         Raises:
             ArgumentError: `fit` was not called before.
@@ -929,6 +941,9 @@ class RuleClassifier(Displayed):
         names = [one.head for one in self.class_rules_] if self._several else self.classes_.tolist()
         body = [f"    found = [{calls}]"]
         if self._normalises:
+            if self._exponent:
+                power = f"({1 + ABOVE_ZERO} - p) ** {self._exponent}"
+                body.append(f"    found = [p / {power} for p in found]")
             body.append("    found = [p / sum(found) for p in found]")
         elif not self._several:
             body.append("    found = [1 - found[0], found[0]]")
@@ -938,7 +953,7 @@ class RuleClassifier(Displayed):
 
     @property
     def _normalises(self) -> bool:
-        """Whether the probabilities of the classes are what their rules say divided by the sum."""
+        """Whether the classes share a probability of one: there are more than two."""
         return not self._several and len(self.classes_) > 2
 
     def to_json(self) -> str:
@@ -964,6 +979,7 @@ class RuleClassifier(Displayed):
         self._fitted()
         return {
             "classes": self.classes_.tolist(),
+            **({"exponent": self._exponent} if self._normalises else {}),
             "columns": [{"name": one.name, "kind": one.kind} for one in self._columns],
             "outputs": [one.to_dict() for one in self.class_rules_],
             "program": str(self.program_),
