@@ -1160,10 +1160,35 @@ def test_tables(tmp_path: Path) -> None:
         {"edge": tmp_path / "tabs.tsv"},
         {"edge": tmp_path / "t.parquet"},
         {"edge(from, to)": tmp_path / "t.parquet"},
+        {"edge": np.array([["a", "b"], ["b", "c"]])},
     ):
         program = ground(rules, facts=tables)
         assert program.facts == expected
     assert "edge(a,b)  by table edge" in str(lg.derivation(program, [], "path(a,c)"))
+
+
+@pytest.mark.parametrize(
+    ("package", "make"), [("pandas", "DataFrame"), ("polars", "DataFrame"), ("pyarrow", "table")]
+)
+def test_frames_are_tables(package: str, make: str) -> None:
+    def frame(**columns: list[object]) -> object:
+        return getattr(pytest.importorskip(package), make)(columns)
+
+    rules = "far(X) :- edge(X,Y,W), W > 3."
+    found = ground(rules, facts={"edge": frame(start=["a", "B"], end=["b", "a"], cost=[3, 4])})
+    assert found.facts == {"edge(a,b,3)", 'edge("B",a,4)', 'far("B")'}
+    turned = frame(cost=[3, 4], name=["x", "y"], end=["b", "a"], start=["a", "B"])
+    assert ground(rules, facts={"edge(start,end,cost)": turned}).facts == found.facts
+    with pytest.raises(lg.errors.DataError, match=r"table of 'edge\(x,end\)' has no column 'x'"):
+        ground(rules, facts={"edge(x,end)": turned})
+    with pytest.raises(lg.errors.DataError, match="row 2 holds"):
+        ground(rules, facts={"edge": frame(start=["a", None])})
+    examples = {"back": frame(x=["b", "c"], y=["a", "b"])}
+    background = {"edge(start,end)": frame(cost=[1, 2], start=["a", "b"], end=["b", "c"])}
+    assert lg.relational.fit(background, examples).rules == ("back(X,Y) :- edge(Y,X).",)
+    if package != "pyarrow":
+        with pytest.raises(lg.errors.DataError, match=r"tables by predicate.*not DataFrame"):
+            lg.relational.fit(frame(x=["a"]), examples)
 
 
 @pytest.mark.parametrize(
@@ -1194,7 +1219,9 @@ def test_wrong_tables_by_name(tmp_path: Path) -> None:
         (damaged, "cannot read .*damaged.csv.gz': "),
         ("edges\0.csv", "cannot read"),
         (tmp_path / "x.txt", "does not say what it holds"),
-        (3, "a table's path or rows, not int"),
+        (3, "a table's path, a frame or rows, not int"),
+        ({"a": "b"}, "a table's path, a frame or rows, not dict"),
+        ([(1, ["a"])], r"row 1 holds \['a'\]"),
         ([(1, None)], "row 1 holds None"),
         ([(True, 1)], "row 1 holds True"),
     ):

@@ -99,7 +99,7 @@ def ground(
         open: predicates whose facts are given when asking, such as `["edge/2"]`. The text can
             declare them too: `#input edge/2.`, or `#external edge(X,Y) : node(X), node(Y).`
         facts: tables by predicate: `{"edge": "edges.csv"}`, `{"edge(from,to)": "edges.parquet"}`
-            where the columns have names, or rows: `{"edge": [("a", "b")]}`.
+            where the columns have names, frames, arrays, or rows: `{"edge": [("a", "b")]}`.
         max_rules: stop beyond this many ground rules.
         max_seconds: stop after this many seconds.
 

@@ -1,4 +1,4 @@
-r"""Fact tables: CSV, TSV and Parquet files, or rows, as facts of a predicate.
+r"""Fact tables: CSV, TSV and Parquet files, frames, or rows, as facts of a predicate.
 
 A cell becomes a number if it is a whole number of at most 32 bits written plainly (`17`, `-3`), a
 constant if it is a word of rule text (`ann`, `x_1`, `größe`), and a string otherwise (`"Ann"`,
@@ -15,6 +15,7 @@ import os
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from numbers import Real
 from typing import Any, TypeAlias
 
 from latentgamma._text import file_problem, shortened
@@ -30,8 +31,8 @@ from latentgamma.errors import DataError, optional_package
 from latentgamma.program.names import is_word, read_quoted
 from latentgamma.program.rule_text import decode_text as decode_bytes
 
-#: The facts of one predicate: a table's path, or one row after another.
-Table: TypeAlias = "str | os.PathLike[str] | Iterable[Sequence[Any]]"
+#: The facts of one predicate: a table's path, a frame or an array, or one row after another.
+Table: TypeAlias = "str | os.PathLike[str] | Iterable[Sequence[Any]] | Any"
 
 _key = re.compile(rf"\s*({PREDICATE})\s*(?:/\s*([0-9]+)|\(([^()]*)\))?\s*").fullmatch
 _whole = re.compile(r"0|-?[1-9][0-9]{0,9}", re.ASCII).fullmatch
@@ -128,9 +129,9 @@ def _as_texts(
             )
         cells = []
         for value in row:
-            cell = written.get((type(value), value))
+            known = isinstance(value, (str, int, float, Real))  # the last one is slow
+            cell = written.get((type(value), value)) if known else None
             if cell is None:
-                known = isinstance(value, (str, float)) or hasattr(value, "__index__")
                 if not known or isinstance(value, bool) or value != value:  # noqa: PLR0124 - NaN
                     raise DataError(
                         f"{where}: row {number} holds {value!r} ({type(value).__name__}); a value is "
@@ -148,11 +149,16 @@ def _as_texts(
 def _rows(key: str, table: Table, columns: list[str] | None) -> tuple[str, Iterable[Sequence[Any]]]:
     """Return what an error calls the table, and its rows."""
     if not isinstance(table, (str, os.PathLike)):
+        if any(hasattr(table, name) for name in ("column_names", "itertuples", "iter_rows")):
+            where = f"the table of {key!r}"
+            return where, _frame(table, columns, where)
         if columns is not None:
             raise DataError(f"{key!r} names columns, which rows do not have; write the name alone")
-        if not isinstance(table, Iterable):
+        if hasattr(table, "tolist"):  # an array
+            table = table.tolist()
+        if not isinstance(table, Iterable) or isinstance(table, (bytes, Mapping)):
             raise DataError(
-                f"the facts of {key!r} are a table's path or rows, not {type(table).__name__}"
+                f"the facts of {key!r} are a table's path, a frame or rows, not {type(table).__name__}"
             )
         return f"the facts of {key!r}", table
     path = os.fsdecode(table)
@@ -202,16 +208,25 @@ def _parquet(path: str, columns: list[str] | None) -> Iterable[Sequence[Any]]:
         table = parquet.read_table(path)
     except ArrowInvalid as error:
         raise DataError(f"{path}: {error}") from None
-    places: Sequence[int] = range(len(table.column_names))
-    if columns is not None:
-        places = _places(columns, table.column_names, path)
-    return zip(*(table.column(i).to_pylist() for i in places), strict=True)
+    return _frame(table, columns, path)
 
 
-def _places(columns: list[str], header: Sequence[str], path: str) -> list[int]:
+def _frame(table: Any, columns: list[str] | None, where: str) -> Iterable[Sequence[Any]]:
+    """Return the rows of a table of pyarrow, or of a frame of pandas or polars."""
+    arrow = hasattr(table, "column_names")
+    names = list(map(str, table.column_names if arrow else table.columns))
+    places = range(len(names)) if columns is None else _places(columns, names, where)
+    if arrow:
+        return zip(*(table.column(i).to_pylist() for i in places), strict=True)
+    pandas = hasattr(table, "itertuples")
+    rows = table.itertuples(index=False, name=None) if pandas else table.iter_rows()
+    return ([row[i] for i in places] for row in rows)
+
+
+def _places(columns: list[str], header: Sequence[str], where: str) -> Sequence[int]:
     missing = [column for column in columns if column not in header]
     if missing:
         raise DataError(
-            f"{path} has no column {', '.join(map(repr, missing))}; it has {', '.join(map(repr, header))}"
+            f"{where} has no column {', '.join(map(repr, missing))}; it has {', '.join(map(repr, header))}"
         )
     return [header.index(column) for column in columns]

@@ -792,10 +792,10 @@ def read_facts(source: Any, what: str) -> Facts:
         return derived
     if isinstance(source, Mapping):
         found: Facts = {}
-        for (name, arity), rows in table_rows({key: _rows_of(t) for key, t in source.items()}):
+        for (name, arity), rows in table_rows(source):
             found.setdefault((decode_text(name), arity), []).extend(rows)
         return found
-    if not isinstance(source, Iterable):
+    if not isinstance(source, Iterable) or hasattr(source, "columns"):
         raise DataError(
             f"{what} is Datalog text, a path, tables by predicate, or tuples such as "
             f"('parent', 'ann', 'bob'), not {type(source).__name__}"
@@ -818,15 +818,6 @@ def read_facts(source: Any, what: str) -> Facts:
 def atoms_of(facts: Facts) -> list[tuple[str, ...]]:
     """Return facts as tuples that start with their predicate."""
     return [(name, *row) for (name, _), rows in facts.items() for row in rows]
-
-
-def _rows_of(table: Any) -> Any:
-    """Return the rows of a frame of pandas or polars; another table as it is."""
-    if hasattr(table, "itertuples"):
-        return list(table.itertuples(index=False, name=None))
-    if hasattr(table, "iter_rows"):
-        return list(table.iter_rows())
-    return table
 
 
 def derived_facts(
