@@ -473,7 +473,11 @@ def test_uncertain_facts_give_probabilities() -> None:
             expected[name] += chance * answer
     assert decision.probability == pytest.approx(expected)
     assert decision.answers == decider({"b": True, "x": 3}).answers  # above one half is true
-    assert decider({"a": 1.0, "b": 0}).probability is None
+    for kind in (Decimal, np.float64, lambda p: Fraction(str(p))):
+        same = decider({name: kind(p) for name, p in soft.items()} | {"x": 3})
+        assert same.probability == decision.probability
+        assert same.digest == decision.digest
+    assert decider({"a": 1.0, "b": 0, "c": Decimal("sNaN")}).probability is None
     assert json.loads(decision.to_json())["probability"] == pytest.approx(expected)
     wide = lg.Decider("p :- " + ", ".join(f"f{n}" for n in range(30)) + ".", "p")
     with pytest.raises(DataError, match="30 uncertain facts"):

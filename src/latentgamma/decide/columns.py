@@ -18,6 +18,7 @@ from latentgamma.program.conditions import (
     column_array,
     column_value,
     is_missing,
+    is_number,
     wrong_kind,
 )
 from latentgamma.program.names import Constant
@@ -137,13 +138,18 @@ def fact_value(name: str, value: Any) -> bool:
         return value is True
     if isinstance(value, np.bool_) or is_missing(value):
         return not is_missing(value) and bool(value)
-    if isinstance(value, (int, float, np.integer, np.floating)) and 0 <= value <= 1:
+    if is_number(value) and 0 <= value <= 1:
         return bool(value > 0.5)
     if isinstance(value, str) and value.strip().lower() in _TRUTH:
         return _TRUTH[value.strip().lower()]
     raise DataError(
         f"{name!r} is {shortened(repr(value))}; a fact is true or false, or a probability"
     )
+
+
+def is_uncertain(value: Any) -> bool:
+    """Return whether the value of a fact is a probability between 0 and 1."""
+    return is_number(value) and not is_missing(value) and 0 < value < 1
 
 
 def fact_column(name: str, values: Any) -> npt.NDArray[np.bool_]:

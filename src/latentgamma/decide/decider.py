@@ -22,7 +22,13 @@ import numpy.typing as npt
 
 from latentgamma._arguments import one_of, wrong
 from latentgamma._text import listing
-from latentgamma.decide.columns import Column, column_reader, fact_column, fact_value
+from latentgamma.decide.columns import (
+    Column,
+    column_reader,
+    fact_column,
+    fact_value,
+    is_uncertain,
+)
 from latentgamma.decide.requests import PlacedRequest, check_columns, read_requests
 from latentgamma.errors import DataError, ProgramError
 from latentgamma.logic.proof import (
@@ -723,8 +729,7 @@ class Decider:
         if is_missing(value):
             return None
         if name not in self.columns:
-            uncertain = not isinstance(value, (str, np.bool_)) and 0 < value < 1
-            return float(value) if uncertain else fact_value(name, value)
+            return float(value) if is_uncertain(value) else fact_value(name, value)
         text = self.columns[name].text
         # A column without comparisons is only asked whether it is missing.
         return True if text is None else _plain(column_value(name, value, text=text))
@@ -796,7 +801,7 @@ class Decider:
         soft = {
             name: float(value)
             for name, value in decision.request.items()
-            if isinstance(value, (float, np.floating)) and 0 < value < 1 and name in self._fact_bits
+            if name in self._fact_bits and is_uncertain(value)
         }
         if not soft:
             return None

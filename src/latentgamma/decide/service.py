@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from latentgamma._arguments import real_number, whole_number
 from latentgamma._version import __version__
+from latentgamma.decide.columns import is_uncertain
 from latentgamma.decide.decider import SCHEMA, Decider
 from latentgamma.decide.requests import json_kind, parse_json
 from latentgamma.errors import ArgumentError, DataError, LatentGammaError, optional_package
@@ -93,7 +94,7 @@ def application(
         several = found if isinstance(found, list) else [found]
         if len(several) > max_requests:
             raise HTTPException(413, f"{len(several):,} requests are more than {max_requests:,}")
-        if not explain and not any(_is_uncertain(facts, one) for one in several):
+        if not explain and not any(_has_uncertain(facts, one) for one in several):
             return reply(*_decided(decider, found, explain=False))
         if not limiter:
             limiter.append(anyio.CapacityLimiter(_THREADS))
@@ -133,10 +134,10 @@ def application(
     )
 
 
-def _is_uncertain(facts: frozenset[str], request: Any) -> bool:
+def _has_uncertain(facts: frozenset[str], request: Any) -> bool:
     """Return whether a request gives facts with probabilities, which can take long to sum over."""
     return isinstance(request, dict) and any(
-        isinstance(value, float) and name in facts for name, value in request.items()
+        name in facts and is_uncertain(value) for name, value in request.items()
     )
 
 

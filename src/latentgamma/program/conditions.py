@@ -162,12 +162,13 @@ class Condition:
 def _constant(value: Any) -> Constant:
     if isinstance(value, str):
         return time_text(str(value))
-    if _is_number(value) and np.isfinite(float(value)):
+    if is_number(value) and np.isfinite(float(value)):
         return plain_number(value)
     raise ProgramError(f"a column is compared with a finite number or a text, not {value!r}")
 
 
-def _is_number(value: object) -> bool:
+def is_number(value: object) -> bool:
+    """Return whether a value is a number: of Python or numpy, a `Decimal` or a `Fraction`; no truth value."""
     no_number = (bool, np.bool_, np.timedelta64)
     return isinstance(value, (Real, Decimal)) and not isinstance(value, no_number)
 
@@ -182,7 +183,7 @@ def is_missing(value: object) -> bool:
         return bool(np.isnat(value))
     if type(value).__name__ in {"NAType", "NaTType"}:
         return True
-    return _is_number(value) and value != value  # noqa: PLR0124 - NaN
+    return is_number(value) and value != value  # noqa: PLR0124 - NaN
 
 
 def is_interval(value: object) -> bool:
@@ -225,7 +226,7 @@ def column_value(column: str, value: object, *, text: bool) -> float | str:
             return value.isoformat()
     except OverflowError:  # a time before the year 1 in UTC
         pass
-    if _is_number(value) and not text:
+    if is_number(value) and not text:
         try:
             return plain_number(value)  # type: ignore[arg-type]
         except OverflowError:  # hundreds of digits: larger than every constant
