@@ -51,6 +51,21 @@ def test_every_request_is_decided_and_bad_ones_are_reported(
     assert "1 request of 3 could not be decided" in said
 
 
+def test_a_row_with_too_many_uncertain_facts_does_not_stop_the_others(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    facts = [f"f{n}" for n in range(21)]
+    (folder / "wide.lp").write_text(f"ok :- {', '.join(facts)}.")
+    rows = [facts, ["0.6"] * 21, ["1"] * 21]
+    (folder / "wide.csv").write_text("".join(f"{','.join(row)}\n" for row in rows))
+    assert main(["decide", "wide.lp", "wide.csv", "--question", "ok"]) == 2
+    said = capsys.readouterr()
+    bad, good = map(json.loads, said.out.splitlines())
+    assert bad["error"].startswith("line 2: the questions depend on 21 uncertain facts")
+    assert good["answers"] == {"ok": True}
+    assert "1 request of 2 could not be decided" in said.err
+
+
 def test_without_an_output_the_decisions_are_printed(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

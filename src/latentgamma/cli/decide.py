@@ -45,6 +45,8 @@ def decide(args: argparse.Namespace) -> int:
                 values["id"] = request.id if plain else str(request.id)
             try:
                 decision = request.decide(decider)
+                with request.errors_with_place():
+                    values |= decision.to_dict(proof=args.proof, missing=args.missing)
             except DataError as error:
                 if args.stop:
                     raise
@@ -53,7 +55,6 @@ def decide(args: argparse.Namespace) -> int:
                 if bad <= _MOST_ERRORS:
                     print_message(str(error))
             else:
-                values |= decision.to_dict(proof=args.proof, missing=args.missing)
                 yes.update(name for name, answer in decision.answers.items() if answer)
             write(f"{json.dumps(values)}\n")
             bar("requests", number + 1, total)

@@ -28,10 +28,16 @@ class PlacedRequest(NamedTuple):
 
     def decide(self, decider: Decider) -> Decision:
         """Return the decision on the request; an error names the place."""
-        try:
+        with self.errors_with_place():
             if isinstance(self.values, DataError):
                 raise self.values
             return decider(self.values)
+
+    @contextmanager
+    def errors_with_place(self) -> Iterator[None]:
+        """Put the place in front of an error."""
+        try:
+            yield
         except DataError as error:
             raise DataError(f"{self.place}: {error}") from None
 
