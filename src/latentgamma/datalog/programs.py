@@ -13,13 +13,7 @@ from latentgamma.program import files
 from latentgamma.program.graph import NotStratifiedError
 from latentgamma.program.names import quote
 from latentgamma.program.program import Program
-from latentgamma.program.rule_text import (
-    ConditionError,
-    decode_text,
-    error_at,
-    normalize_text,
-    read_rules,
-)
+from latentgamma.program.rule_text import ConditionError, error_at, normalize_text, read_rules
 
 # Strings and comments, or something that only rules with variables have.
 _sign_of_datalog = re.compile(
@@ -62,12 +56,7 @@ def parse(text: str, *, path: str = "<text>") -> Program:
     """
     if not isinstance(text, str):
         raise ProgramError(f"parse reads a string of rules, not {type(text).__name__}")
-    try:
-        return read_rules(text, path)
-    except ParseError as error:
-        return _ground_text(text, path, error)
-    except NotStratifiedError as error:
-        raise _place_of_negation(error, text, path) from None
+    return _read_rules(text, path)
 
 
 def load(
@@ -107,30 +96,26 @@ def load(
 
 def read(data: bytes, suffix: str = ".lp", *, path: str = "<stdin>") -> Program:
     """Return the program in these bytes, read as the suffix says."""
+    text, suffix = files.unpacked(data, suffix, path)
+    if suffix in files.RULE_TEXT:
+        return _read_rules(text, path)
     try:
-        return files.read_program(data, suffix, path=path)
+        return files.read_program(text, suffix, path)
+    except NotStratifiedError as error:
+        raise ParseError(error.problem, path=path) from None
+
+
+def _read_rules(text: str, path: str) -> Program:
+    """Return the program of a text of rules, grounded if they have variables."""
+    try:
+        return read_rules(text, path)
     except ParseError as error:
-        text = _rule_text(data, suffix, path)
-        if not text:
-            raise
         return _ground_text(text, path, error)
     except NotStratifiedError as error:
-        raise _place_of_negation(error, _rule_text(data, suffix, path), path) from None
-
-
-def _rule_text(data: bytes, suffix: str, path: str) -> str:
-    """Return the text of these bytes if they are rule text, else nothing."""
-    if not files.is_rule_text(f".{suffix}".removesuffix(".gz")):
-        return ""
-    return decode_text(files.decompress(data, path) if suffix.endswith(".gz") else data, path)
-
-
-def _place_of_negation(error: NotStratifiedError, text: str, path: str) -> ParseError:
-    """Return the error with the place in the text where the atom is negated."""
-    place = re.search(rf"\bnot\s+{re.escape(quote(error.negated))}(?!\w)", text)
-    if place:
-        return error_at(text, place.start(), error.problem, path)
-    return ParseError(error.problem, path=path)
+        place = re.search(rf"\bnot\s+{re.escape(quote(error.negated))}(?!\w)", text)
+        if place:
+            raise error_at(text, place.start(), error.problem, path) from None
+        raise ParseError(error.problem, path=path) from None
 
 
 def _ground_text(text: str, path: str, error: ParseError) -> Program:

@@ -26,7 +26,7 @@ from latentgamma.operator.model import LatentGamma, closed_form_model, closed_fo
 from latentgamma.program.files import is_rule_text
 from latentgamma.program.graph import Csr
 from latentgamma.program.program import Program, require_definite
-from latentgamma.program.rule_text import read_rule_bytes
+from latentgamma.program.rule_text import decode_text, read_rules
 
 # ---- Programs of which each process has a part: read from one file, and turned into a sharded model
 
@@ -200,7 +200,7 @@ def _blocks(file: BinaryIO, start: int, stop: int) -> Iterator[tuple[int, bytes]
 
 def _read_block(block: bytes, shown: str) -> Program:
     try:
-        return read_rule_bytes(block, shown, negation=False)
+        return read_rules(decode_text(block, shown), shown, negation=False)
     except ParseError as error:
         raise ProgramError(
             f"{error}\n(a file is read in parts here: it takes ground rules without negation, each of "

@@ -13,11 +13,12 @@ from latentgamma.errors import ParseError, ProgramError
 from latentgamma.program.dimacs import read_dimacs, write_dimacs
 from latentgamma.program.json import read_json, write_json
 from latentgamma.program.program import Program, require_program
-from latentgamma.program.rule_text import decode_text, read_rule_bytes
+from latentgamma.program.rule_text import decode_text
 
-_RULE_TEXT = (".lp", ".pl", ".dl")
+#: The suffixes of rule text.
+RULE_TEXT = (".lp", ".pl", ".dl")
 #: The suffixes a program's file can have; each may be followed by .gz.
-SUFFIXES = (*_RULE_TEXT, ".cnf", ".json")
+SUFFIXES = (*RULE_TEXT, ".cnf", ".json")
 #: The names of the formats: a suffix without its dot, for a compressed file with .gz.
 FORMATS = (*(s[1:] for s in SUFFIXES), *(f"{s[1:]}.gz" for s in SUFFIXES))
 
@@ -29,9 +30,18 @@ def read_text(path: str | os.PathLike[str]) -> str:
 
 def decode_rules(data: bytes, suffix: str, path: str) -> str:
     """Return the prepared text of rules in these bytes, which the suffix says to be rule text."""
-    if suffix.removesuffix(".gz") not in _RULE_TEXT:
+    if suffix.removesuffix(".gz") not in RULE_TEXT:
         raise ProgramError(f"{path!r} is not rule text; its name must end in .lp, .pl or .dl")
-    return decode_text(decompress(data, path) if suffix.endswith(".gz") else data, path)
+    return unpacked(data, suffix, path)[0]
+
+
+def unpacked(data: bytes, suffix: str, path: str) -> tuple[str, str]:
+    """Return the prepared text in these bytes, and the suffix without .gz."""
+    if not isinstance(data, bytes):
+        raise ProgramError(f"read takes bytes, not {type(data).__name__}; use parse for text")
+    suffix = _find_suffix(suffix if suffix.startswith(".") else f".{suffix}")
+    packed = suffix.endswith(".gz")
+    return decode_text(decompress(data, path) if packed else data, path), suffix.removesuffix(".gz")
 
 
 def content(path: str | os.PathLike[str], format: str | None) -> tuple[bytes, str, str]:  # noqa: A002
@@ -50,21 +60,13 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
         raise ProgramError(f"cannot read {os.fsdecode(path)!r}: {file_problem(error)}") from None
 
 
-def read_program(data: bytes, suffix: str, *, path: str) -> Program:
-    """Return the program in these bytes, read as the suffix says.
+def read_program(text: str, suffix: str, path: str) -> Program:
+    """Return the program in a text of another format than rule text, read as the suffix says.
 
     Raises:
-        ParseError: if they are not a program.
+        ParseError: if it is not a program.
         NotStratifiedError: if an atom depends on its own negation.
     """
-    if not isinstance(data, bytes):
-        raise ProgramError(f"read takes bytes, not {type(data).__name__}; use parse for text")
-    suffix = _find_suffix(suffix if suffix.startswith(".") else f".{suffix}")
-    if suffix.endswith(".gz"):
-        data, suffix = decompress(data, path), suffix.removesuffix(".gz")
-    if suffix in _RULE_TEXT:
-        return read_rule_bytes(data, path)
-    text = decode_text(data, path)
     if not text.strip():
         return Program.from_rules([])
     if suffix == ".json":
@@ -116,7 +118,7 @@ def dumps(program: Program, suffix: str = ".lp") -> str:
     1 -2 0
     """
     suffix = _find_suffix(suffix if suffix.startswith(".") else f".{suffix}", reading=False)
-    if suffix in _RULE_TEXT:
+    if suffix in RULE_TEXT:
         text = str(program)
         return f"{text}\n" if text else ""
     if suffix == ".json":
@@ -134,7 +136,7 @@ def is_rule_text(path: str | os.PathLike[str]) -> bool:
     Raises:
         ProgramError: if the name has no suffix of a program.
     """
-    return _find_suffix(_path_text(path, "is_rule_text"), reading=False) in _RULE_TEXT
+    return _find_suffix(_path_text(path, "is_rule_text"), reading=False) in RULE_TEXT
 
 
 def _find_suffix(name: str, *, reading: bool = True) -> str:

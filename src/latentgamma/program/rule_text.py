@@ -259,11 +259,6 @@ def read_rules(text: str, path: str, *, negation: bool = True) -> Program:
     return _RuleReader(normalize_text(text, path), path, negation).read()
 
 
-def read_rule_bytes(data: bytes, path: str, *, negation: bool = True) -> Program:
-    """Return the program of a text in UTF-8."""
-    return _RuleReader(decode_text(data, path), path, negation).read()
-
-
 class _RuleReader:
     """The rules read so far, and the statement being read.
 
