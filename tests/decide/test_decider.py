@@ -602,6 +602,21 @@ def test_of_several_rules_that_apply_the_first_is_named(more: str) -> None:
     assert decider({"b": True, "c": False}).rules == ("C",)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "% @rule A\nx :- b.\n% @rule B\nx, y :- c.\n",  # of the two heads, y comes before x
+        "% @rule A\nx :- b, y.\n% @rule B\nx :- c.\n y :- c. y :- z. z :- y.\n",
+    ],
+)
+@pytest.mark.parametrize("more", ["", "w :- x, y.\n", "x :- c, b.\n"])
+def test_the_first_rule_is_named_beside_other_heads_and_cycles(text: str, more: str) -> None:
+    decider = lg.Decider(text + more, "x")
+    assert decider({"b": True, "c": True}).rules[-1] == "A"
+    assert decider.many({"b": [True], "c": [True]}).rules[0][-1] == "A"
+    assert decider({"b": False, "c": True}).rules == ("B",)
+
+
 def test_requirements_are_written_in_the_order_of_the_program() -> None:
     decider = lg.Decider("zed :- year > 3. :- zed, not alpha, beta.", "zed")
     text = ":- zed, beta, not alpha."

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from itertools import combinations, islice, product
+from itertools import combinations, groupby, islice, product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -224,7 +224,7 @@ class Decision:
     _decider: Decider = field(repr=False)
     _given: int = field(repr=False)
     _state: int = field(repr=False)
-    _fired: list[tuple[int, _Rule]] = field(repr=False)
+    _fired: list[_Rule] = field(repr=False)
 
     def __reduce__(self) -> Any:
         return self._decider, (self.request,)
@@ -233,11 +233,12 @@ class Decision:
     def rules(self) -> tuple[str, ...]:
         """The rules by which the answers follow, in the order of their use: ids, or 'rule 3'.
 
-        Of several rules that derive an atom, the first in the program is named.
+        Of several rules that derive an atom, the first in the program is named; among atoms that
+        need each other, the first that applies.
         """
         names = self._decider._rule_names
         used = _used(self._fired, self._decider._goals & self._state)
-        return tuple(dict.fromkeys([name for _, rule in used if (name := names[rule.number])]))
+        return tuple(dict.fromkeys([name for rule in used if (name := names[rule.number])]))
 
     @cached_property
     def violated(self) -> tuple[Violation, ...]:
@@ -280,17 +281,15 @@ class Decision:
             return found
         used = _used(self._fired, 1 << goal)
         needed = 1 << goal
-        for _, rule in used:
+        for rule in used:
             needed |= rule.positive
         steps = [self._given_step(i) for i in bit_places(needed & self._given)]
         # The rule that derives each atom; −1 for an atom that is given.
         reasons = defaultdict[int, int](lambda: -1)
-        for bits, rule in used:
-            for head in rule.head_atoms:
-                if bits >> head & 1:
-                    reasons[head] = rule.number
-                    if head not in decider._hidden:
-                        steps.append(self._step(reasons, head))
+        for rule in used:
+            reasons[rule.atom] = rule.number
+            if rule.atom not in decider._hidden:
+                steps.append(self._step(reasons, rule.atom))
         depth: dict[str, int] = {}
         for step in steps:
             below = max([depth[name] for name in step.premises], default=0)
@@ -447,13 +446,13 @@ def _parsed(text: str) -> Program:
 
 
 class _Rule(NamedTuple):
-    """A rule as masks of bits, one for each atom."""
+    """A rule and one of its heads, as masks of bits, one for each atom."""
 
     positive: int
-    negative: int
-    heads: int
+    excluded: int  # its negative literals, and the head itself
+    head: int
+    atom: int  # the number of the head
     number: int
-    head_atoms: tuple[int, ...]
 
 
 class Decider:
@@ -661,30 +660,31 @@ class Decider:
         self._relevant = sum(1 << i for i in relevant)
         blocks: list[tuple[bool, list[_Rule]]] = []
         for stratum in program.strata:
-            order = rule_order(stratum.program)
-            starts, rules = order.block_ptr.tolist(), order.rules.tolist()
-            for b, cyclic in enumerate(order.cyclic.tolist()):
-                chosen = []
-                for r in rules[starts[b] : starts[b + 1]]:
-                    heads, number = stratum.program.heads_of(r), int(stratum.rules[r])
-                    # Components are numbered from the last to the first. Rules for the same atom
-                    # are applied as they stand in the program.
-                    place = 0 if cyclic else -int(order.component[heads].max())
-                    if number in needed:
-                        chosen.append((place, number, stratum.atom[heads].tolist()))
-                made = [self._rule(number, heads) for _, number, heads in sorted(chosen)]
-                if made:
-                    blocks.append((cyclic, made))
+            component = rule_order(stratum.program).component
+            cycles = set(np.flatnonzero(np.bincount(component) > 1).tolist())
+            # Components are numbered from the last to the first. The rules for an atom come after
+            # all rules for what they need, in the order of the program.
+            steps = sorted(
+                (-c, c in cycles, int(number), int(stratum.atom[head]))
+                for r, number in enumerate(stratum.rules)
+                if number in needed
+                for head in stratum.program.heads_of(r)
+                for c in (int(component[head]),)
+            )
+            for cycle, part in groupby(steps, lambda step: step[1] and step[:1]):
+                made = [self._rule(number, atom) for _, _, number, atom in part]
+                blocks.append((bool(cycle), made))
         return blocks
 
-    def _rule(self, number: int, heads: list[int]) -> _Rule:
+    def _rule(self, number: int, atom: int) -> _Rule:
         literals = self.program.literals_of(number).tolist()
+        head = 1 << atom
         return _Rule(
             sum(1 << b for b in literals if b >= 0),
-            sum(1 << ~b for b in literals if b < 0),
-            sum(1 << h for h in heads),
+            head | sum(1 << ~b for b in literals if b < 0),
+            head,
+            atom,
             number,
-            tuple(heads),
         )
 
     def _refuse_impossible(self) -> None:
@@ -776,20 +776,18 @@ class Decider:
             f"the request has {name!r}, which is neither a column nor a fact of the program{hint}"
         )
 
-    def _close(self, state: int) -> tuple[int, list[tuple[int, _Rule]]]:
-        """Return the closure of the bits, and the rules that added some, with the bits they added."""
+    def _close(self, state: int) -> tuple[int, list[_Rule]]:
+        """Return the closure of the bits, and the rules that added some."""
         fired = []
         for cyclic, rules in self._blocks:
             while True:
                 changed = False
                 for rule in rules:
-                    positive, negative, heads, _, _ = rule
-                    if state & positive == positive and not state & negative:
-                        new = heads & ~state
-                        if new:
-                            state |= new
-                            fired.append((new, rule))
-                            changed = True
+                    positive, excluded, head, _, _ = rule
+                    if state & positive == positive and not state & excluded:
+                        state |= head
+                        fired.append(rule)
+                        changed = True
                 if not cyclic or not changed:
                     break
         return state, fired
@@ -1031,12 +1029,12 @@ def _distance(
     return distance, ratio / (1.0 + ratio)
 
 
-def _used(fired: list[tuple[int, _Rule]], wanted: int) -> list[tuple[int, _Rule]]:
-    """Return the rules that the wanted bits rest on, in the order applied, and the bits each adds."""
+def _used(fired: list[_Rule], wanted: int) -> list[_Rule]:
+    """Return the rules that the wanted bits rest on, in the order applied."""
     used = []
-    for new, rule in reversed(fired):
-        if new & wanted:
-            used.append((new & wanted, rule))
+    for rule in reversed(fired):
+        if rule.head & wanted:
+            used.append(rule)
             wanted |= rule.positive
     used.reverse()
     return used
@@ -1223,13 +1221,12 @@ def _close_planes(
                 fires = ~zero
                 for b in program.literals_of(rule.number).tolist():
                     fires &= planes.get(b, zero) if b >= 0 else ~planes.get(~b, zero)
-                for head in rule.head_atoms:
-                    before = planes.get(head, zero)
-                    new = fires & ~before
-                    if new.any():
-                        planes[head] = before | new
-                        fired.append((rule.number, head, new))
-                        changed = True
+                before = planes.get(rule.atom, zero)
+                new = fires & ~before
+                if new.any():
+                    planes[rule.atom] = before | new
+                    fired.append((rule.number, rule.atom, new))
+                    changed = True
             if not cyclic or not changed:
                 break
     return fired
