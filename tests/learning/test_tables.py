@@ -1055,6 +1055,10 @@ def test_a_column_that_was_empty_in_fit_may_hold_anything_later():
     ("call", "message"),
     [
         (lambda c, X, y: c.explain(5), "explain takes one row, a dictionary or a list"),
+        (
+            lambda c, X, y: c.explain(pytest.importorskip("polars").DataFrame(X)[0]),
+            "explain takes one row, such as table.iloc.0., not a table",
+        ),
         (lambda c, X, y: c.score(X, y[:3]), "X has 40 rows, but y has 3"),
         (lambda c, X, y: c.log_loss(X, y[:3]), "X has 40 rows, but y has 3"),
         (lambda c, X, y: c.fit("loans.csv", y), "is the path 'loans.csv'; lg.fit"),

@@ -676,7 +676,7 @@ class RuleClassifier(Displayed):
         """
         self._fitted()
         names = [column.name for column in self._columns]
-        if getattr(row, "ndim", 1) != 1:
+        if is_frame(row) or getattr(row, "ndim", 1) != 1:
             raise DataError("explain takes one row, such as table.iloc[0], not a table")
         row = row.to_dict() if hasattr(row, "to_dict") else row
         if not isinstance(row, Mapping):
@@ -896,7 +896,8 @@ class RuleClassifier(Displayed):
             A SELECT statement in standard SQL. With two classes it adds `p_` and the atom: the
             probability of the positive one. With more classes it adds a score of each class before
             their probabilities, which are p / (1 − p)^t of the scores p, divided by their sum. Where the table has a
-            column of that name, one more underscore stands after `p` or `score`.
+            column of that name, one more underscore stands after `p` or `score`. Times with a zone
+            are compared as the database shows them: let the zone of its session be UTC.
 
         Raises:
             ArgumentError: `fit` was not called before.
