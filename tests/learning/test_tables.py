@@ -1386,3 +1386,13 @@ def test_texts_in_a_column_of_dates_are_refused():
     for wrong in ("31.01.2024", "2024-02-30"):
         with pytest.raises(lg.errors.DataError, match="expected a date as in fit"):
             classifier.predict({"opened": [wrong]})
+
+
+@pytest.mark.parametrize("cells", [["1_000", "2_000"], ["１", "２"]])
+def test_numbers_of_files_are_those_that_requests_can_have(tmp_path, cells):
+    path = tmp_path / "x.csv"
+    path.write_text("\n".join(["a,y", *(f"{cells[i % 2]},{i % 2}" for i in range(40))]))
+    classifier = lg.fit(path, label="y")
+    assert str(classifier.program_) == f"y :- {lg.logic.Condition('a', '=', cells[1]).name}."
+    decided = lg.Decider(classifier.program_, "y").many(path)
+    assert [one.answers["y"] for one in decided] == [i % 2 == 1 for i in range(40)]

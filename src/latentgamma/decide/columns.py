@@ -166,6 +166,17 @@ def fact_column(name: str, values: Any) -> npt.NDArray[np.bool_]:
     return found
 
 
+def read_number(cell: str) -> float:
+    """Return the number in a cell of a text file, where 1_000 is none, other than in Python.
+
+    Raises:
+        ValueError: if it is not a number.
+    """
+    if "_" in cell or not cell.isascii():
+        raise ValueError(cell)
+    return float(cell)
+
+
 def from_text(column: Column | None, name: str, text: str) -> Any:
     """Return the value that a cell of a CSV file means; None if it has none. A fact has no column.
 
@@ -190,8 +201,7 @@ def from_text(column: Column | None, name: str, text: str) -> Any:
     if column.text or column.text is None:
         return word if word in ("true", "false") and cell not in named else cell
     try:
-        if "_" in cell or not cell.isascii():  # which Python takes in numbers
-            raise ValueError
-        return float(cell) if any(c in cell for c in ".eEnN") else int(cell)
+        number = read_number(cell)
+        return number if any(c in cell for c in ".eEnN") else int(cell)
     except ValueError:
         raise wrong_kind(name, cell, text=False) from None

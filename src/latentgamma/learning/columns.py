@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from latentgamma._text import quantity
+from latentgamma.decide.columns import read_number
 from latentgamma.errors import DataError
 from latentgamma.learning.data import (
     check_columns,
@@ -188,7 +189,7 @@ def _typed(name: str, cells: npt.NDArray[Any], lines: Sequence[int], source: str
             continue
         known += 1
         try:
-            values[row] = float(cell)
+            values[row] = read_number(cell)
         except ValueError:
             odd.append(row)
     where = f"{source}, column {name!r}"
