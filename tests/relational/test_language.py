@@ -217,7 +217,9 @@ def test_inputs_have_a_value_first() -> None:
     [
         ({"types": {"coins": ("person",)}}, "coins has 2"),
         ({"types": ["coins"]}, "by predicate"),
+        ({"types": {"coins": None}}, "names 1 argument, but coins has 2"),
         ({"directions": {"coins": ("in", "up")}}, "'in'"),
+        ({"directions": "in"}, r"directions are given by predicate, such as .* \('in', 'out'\)"),
         ({"world": "state"}, "world is one of the types"),
         ({"world": 3}, "world must be"),
         ({"constants": "ann"}, "constants must be"),
@@ -231,6 +233,17 @@ def test_inputs_have_a_value_first() -> None:
 def test_options_of_another_kind_are_refused(options: dict, message: str) -> None:
     with pytest.raises(lg.LatentGammaError, match=message):
         lg.relational.fit(PURSES, people("rich", "bob"), people("rich", "ann"), **options)
+
+
+def test_types_of_a_predicate_without_facts_are_noted() -> None:
+    result = lg.relational.fit(
+        {"e": [("a", "b")]},
+        [("t", "a")],
+        types={"t": ("node",), "edge": ("node", "node")},
+        directions={"f": ("in",)},
+        max_body=1,
+    )
+    assert "there are no facts of edge/2, f/1, whose types or directions are given" in result.notes
 
 
 # ---- Constants, negation, comparisons

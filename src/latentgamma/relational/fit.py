@@ -419,9 +419,6 @@ def _language(
     comparisons = tuple(comparisons)
     for sign in comparisons:
         one_of("comparisons", sign, COMPARISONS)
-    for name, ways in (directions or {}).items():
-        for way in [ways] if isinstance(ways, str) else ways:
-            one_of(f"directions[{name!r}]", way, ("in", "out"))
     return Language(types, directions, world, constants or (), negation, comparisons)
 
 

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from latentgamma._arguments import one_of
 from latentgamma._checkpoint import digest_of
 from latentgamma._text import listing, quantity
 from latentgamma.datalog.clingo_names import PREDICATE, decode_text
@@ -556,6 +557,10 @@ def read_problem(
     used += [table(s, facts, shown, refused or {}) for s in signatures]
     declared = by_signature(language.types, "types", ordered)
     directions = by_signature(language.directions, "directions", ordered)
+    unknown = [s for s in {**declared, **directions} if s not in ordered]
+    if unknown:
+        names = listing([f"{name}/{arity}" for name, arity in unknown])
+        notes.append(f"there are no facts of {names}, whose types or directions are given")
     inputs = [tuple(way != "out" for way in directions.get(s, ("out",) * s[1])) for s in ordered]
     ids: set[tuple[int, int]] = set()
     if apart and not declared and language.world is not False:
@@ -611,17 +616,19 @@ def read_problem(
 
 
 def by_signature(
-    declared: Mapping[str, Sequence[str]] | None, what: str, known: Sequence[tuple[str, int]] = ()
+    declared: Any, what: str, known: Sequence[tuple[str, int]] = ()
 ) -> dict[tuple[str, int], tuple[str, ...]]:
     """Return what is declared for each predicate, which is named alone or with its arity."""
     found = {}
     if declared is not None and not isinstance(declared, Mapping):
-        raise DataError(
-            f"{what} are given by predicate, such as {{'parent': ('person', 'person')}}"
-        )
+        example = ("in", "out") if what == "directions" else ("person", "person")
+        raise DataError(f"{what} are given by predicate, such as {{'parent': {example}}}")
     for key, values in (declared or {}).items():
         match = _name(key) if isinstance(key, str) else None
-        values = (values,) if isinstance(values, str) else tuple(values)
+        one = isinstance(values, str) or not isinstance(values, Iterable)
+        values = (values,) if one else tuple(values)
+        for value in values if what == "directions" else ():
+            one_of(f"directions[{key!r}]", value, ("in", "out"))
         if match is None:
             raise DataError(f"a predicate in {what} is written 'path' or 'path/2', not {key!r}")
         arity = len(values) if match[2] is None else int(match[2])
