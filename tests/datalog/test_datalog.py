@@ -820,6 +820,8 @@ def test_an_empty_minimum_can_be_excluded() -> None:
         ("p(X) :- q(X), not not r(X).", (1, 15), "write the plain atom"),
         ("p(X) :- q(X), &sum{X} > 1.", (1, 15), "theory|unexpected"),
         ("p(X) :- q(X), X = @f(X).", (1, 19), "'@f.X.' calls a script"),
+        ("p(X) :- q(X).\nq(@f(1)).", (2, 3), "'@f.1.' calls a script"),
+        ('p(X) :- q(X).  #include "rules.lp".', (1, 16), "'#include' is not read"),
         (
             "p(N) :- N = #count{X : o(X)}. #external o(1).",
             (1, 9),

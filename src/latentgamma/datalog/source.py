@@ -58,7 +58,7 @@ _special = re.compile(
     | (?P<quote>')
     | (?P<foreign>[{_FOREIGN}])
     | \#(?:input|external)[ \t]++(?P<name>{PREDICATE})[ \t]*+/[ \t]*+(?P<arity>[0-9]++)[ \t]*+\.
-    | (?P<input>\#input\b)
+    | (?P<directive>\#(?:input|include)\b)
     """,
     re.VERBOSE,
 ).match
@@ -175,8 +175,10 @@ def scan(text: str, path: str) -> Scanned:
                 )
                 raise error_at(text, start, problem, path)
             new, at = encode_name(word[0]), word.end()
-        elif kind == "input":
+        elif kind == "directive":
             problem = "expected a predicate and its number of arguments, such as '#input edge/2.'"
+            if found[0] == "#include":
+                problem = "'#include' is not read; put the rules into one text"
             raise error_at(text, start, problem, path)
         else:
             if kind == "block":
@@ -587,10 +589,11 @@ def read_source(text: str, path: str, open_predicates: Iterable[Signature]) -> S
     definitions: list[Any] = []
     for node in statements:
         kind = node.ast_type.name
-        if node.location.begin.filename != "<string>":
-            raise blank.error(1, 1, "'#include' is not read; put the rules into one text")
         if kind in _STATEMENTS:
             raise blank.error_of(node, _STATEMENTS[kind])
+        for part in walk(node):
+            if part.ast_type.name == "Function" and part.external:
+                raise blank.error_of(part, f"'{part}' calls a script; compute the facts beforehand")
         if kind == "Program":
             if node.name != "base" or len(node.parameters):
                 raise blank.error_of(node, "only '#program base.' is read; leave it out")
@@ -753,10 +756,6 @@ def _check_rule(source: Source, rule: Any) -> None:
         for node in walk(literal):
             if node.ast_type.name == "SymbolicAtom":
                 _check_atom(source, node.symbol)
-            elif node.ast_type.name == "Function" and node.external:
-                raise source.error_of(
-                    node, f"'{node}' calls a script; compute the facts beforehand"
-                )
             elif node.ast_type.name == "TheoryAtom":
                 raise source.error_of(literal, _HEADS["TheoryAtom"])
 
