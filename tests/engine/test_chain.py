@@ -109,6 +109,7 @@ CHAINS: list[tuple[str, int, int, Step, bool, str]] = [
     ("sum modulo 12", 6, 5, lambda i, s, v: (s + 5 * v) % 12, True, "matrices of up to 12 states"),
     ("sum modulo 40", 9, 10, lambda i, s, v: (s + v) % 40, True, "sums modulo 40 by FFT"),
     ("falling modulo 35", 9, 8, lambda i, s, v: (s - 3 * v) % 35, True, "sums modulo 35 by FFT"),
+    ("all remainders", 8, 7, lambda i, s, v: (s + v * v) % 37, False, "sums modulo 37 by FFT"),
     ("all sums", 5, 3, lambda i, s, v: s + v, False, "matrices of up to 11 states"),
     ("maximum", 6, 4, lambda i, s, v: max(s, v), False, "matrices of up to 4 states"),
     ("last two", 6, 3, lambda i, s, v: (3 * s + v) % 9, False, "states"),
@@ -491,4 +492,19 @@ def test_a_certain_label_far_in_the_tails_needs_no_pass() -> None:
     odds = tree({"digits": x, "label": label}, logits=True)[:, 0]
     assert odds[0].item() == pytest.approx(-40.0 * n, rel=1e-12)
     assert odds[1].item() == pytest.approx(-40.0 * n, rel=0.5)
+    assert "sum_product" not in vars(tree.rules.methods)
+
+
+def test_likely_remainders_need_no_pass() -> None:
+    def step(i: int, s: int, v: int) -> int:
+        return (s + 7 * v) % 97
+
+    tree = layer(20, 10, step, label=False)
+    x = torch.randn(4, 20, 10, generator=torch.Generator().manual_seed(0)).double()
+    found = tree(x)
+    expected = torch.zeros(4, 97, dtype=torch.float64)
+    expected[:, 0] = 1.0
+    for p in x.softmax(2).unbind(1):
+        expected = sum(p[:, [v]] * expected.roll(7 * v, 1) for v in range(10))
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=0)
     assert "sum_product" not in vars(tree.rules.methods)

@@ -7,7 +7,8 @@ computed as a balanced tree. What the tree multiplies depends on the maps from s
 
 - shifts (`sum(3,S+D) :- sum(2,S), digit(2,D)`): polynomials, by FFT;
 - other maps between few states, such as sums modulo m: dense matrices;
-- shifts modulo m between more states: the sum itself by FFT, and each state has every m-th sum.
+- shifts modulo m between more states: discrete Fourier transforms of length m, of the values of each
+  variable, multiplied number by number.
 
 An FFT has an absolute error, which hides small probabilities. So the distributions of the variables
 are tilted, p(v) exp(θ v) / Z, with the θ that makes the sum that is asked for the mean: it is likely
@@ -40,6 +41,8 @@ MOST_STATES = 32
 MOST_SUMS = 4
 # A tilted probability below this may be rounding.
 _LEAST_TILTED = 1e-9
+# And an untilted one below this may have fewer than nine digits.
+_LEAST_UNTILTED = 1e-6
 _MOST_EXPONENT = 600.0
 # What is left out, or lost by underflow, may be this share of a number.
 _LEAST_SHARE = 1e-12
@@ -85,7 +88,7 @@ class Chain:
         outputs: The state of the last layer that each output is.
         rules: The number of rules.
         shifts: By how much each value shifts the state, for each layer of a sum; none for matrices.
-        labels: The number that each state of the last layer of the sum stands for.
+        labels: The number that each state of the last layer of the sum stands for, or its remainder.
         modulus: What the numbers of a sum are taken modulo, or 0.
         readout: A layer after the sum that reads one more variable, such as a label.
     """
@@ -102,8 +105,9 @@ class Chain:
     def __str__(self) -> str:
         what = f"matrices of up to {max(layer.states for layer in self.layers)} states"
         if self.shifts:
-            modulo = f" modulo {self.modulus}" if self.modulus else ""
-            what = f"sums{modulo} by FFT, tilted to each output"
+            what = "sums by FFT, tilted to each output"
+        if self.modulus:
+            what = f"sums modulo {self.modulus} by FFT"
         on_cpu = self.prefers_pass(torch.device("cpu"))
         rest = "; on a CPU by one sum-product pass" if on_cpu else ""
         layers = f"{len(self.layers)} layers ({self.rules} rules)"
@@ -147,19 +151,6 @@ class Chain:
         """What each value of each layer adds, (N, V)."""
         return np.stack([np.pad(part, (0, self._width - len(part))) for part in self.shifts])
 
-    @property
-    def _sums_of_states(self) -> Integers:
-        """Sums, and the last state that each of them is, (2, sums)."""
-        assert self.labels is not None
-        states = np.arange(len(self.labels))
-        if not self.modulus:
-            return np.stack((self.labels, states))
-        every = np.arange(1 + sum(int(part.max()) for part in self.shifts))
-        state = np.full(self.modulus, -1)
-        state[self.labels] = states
-        state = state[every % self.modulus]
-        return np.stack((every, state))[:, state >= 0]
-
     def logs(self, p: Tensor) -> Tensor:
         """Return the logarithms of probabilities in float64, zeros included.
 
@@ -184,6 +175,8 @@ class Chain:
         places = columns.flatten() % source.shape[1]  # -1 is the last column
         values = source.index_select(1, places)  # the gradient of [:, places] would sort
         values = values.view(-1, *columns.shape)  # (B, N, V)
+        if self.modulus:
+            return self._remainders(values, self._log_weights(source))
         if self.shifts:
             return self._sums(values, self._log_weights(source))
         return self._dense(values)
@@ -221,13 +214,13 @@ class Chain:
 
     def _sums(self, logs: Tensor, log_weights: Tensor) -> tuple[Tensor, Tensor]:
         shift = _on_device(self, "_shift_table", logs.device)  # (N, V), from 0
-        sums, states = _on_device(self, "_sums_of_states", logs.device)
+        sums = _on_device(self, "labels", logs.device)
         label = sums.double()
         width = int(max(part.max() for part in self.shifts)) + 1
         place = torch.arange(len(shift), device=shift.device)[:, None] * width + shift
         in_place = all(np.array_equal(part, np.arange(width)) for part in self.shifts)
         found, doubtful = [], []
-        for weight in log_weights.index_select(2, states).unbind(1):  # (B, sums)
+        for weight in log_weights.unbind(1):  # (B, sums)
             known_weight = weight.detach()
             best = self._target(logs.detach(), shift, label, known_weight)  # (B, 1)
             target = label[best[:, 0]]
@@ -269,6 +262,26 @@ class Chain:
         # A sum of almost certain values is not normal, but is at least as likely as its values are.
         log_p = log_p.maximum(_possible(logs).amin(2).sum(1, keepdim=True))
         return (log_weight + log_p).argmax(1, keepdim=True)
+
+    # ---- Sums modulo m: products of discrete Fourier transforms of length m
+
+    def _remainders(self, logs: Tensor, log_weights: Tensor) -> tuple[Tensor, Tensor]:
+        shift = _on_device(self, "_shift_table", logs.device)  # (N, V)
+        turn = torch.arange(self.modulus, device=shift.device).double()
+        roots = torch.polar(torch.ones_like(turn), turn * (-2 * torch.pi / self.modulus))
+        frequency = torch.arange(self.modulus // 2 + 1, device=shift.device)
+        wave = roots[shift[:, :, None] * frequency % self.modulus]
+        parts = torch.einsum("bnv,nvk->bnk", logs.exp().to(wave.dtype), wave)
+        while parts.shape[1] > 1:
+            even = parts.shape[1] // 2 * 2
+            parts = torch.cat((parts[:, 0:even:2] * parts[:, 1:even:2], parts[:, even:]), 1)
+        p = torch.fft.irfft(parts[:, 0], self.modulus)
+        p = p.index_select(1, _on_device(self, "labels", p.device))  # (B, states)
+        most = log_weights.detach().amax(2, keepdim=True).clamp(min=0.5 * _LOG_ZERO)
+        weights = (log_weights - most).exp()
+        found = torch.einsum("bs,bos->bo", p, weights)
+        doubtful = ~(found.detach() > _LEAST_UNTILTED * weights.detach().sum(2))
+        return found.clamp(min=torch.finfo(found.dtype).eps).log() + most[:, :, 0], doubtful
 
     # ---- Matrices: positive numbers, scaled
 
@@ -399,8 +412,9 @@ def find_chain(
     for readout in (None, found[-1]) if len(found) > 2 else (None,):
         body = found if readout is None else found[:-1]
         shifts, modulus = None, 0
-        if len(last) <= MOST_SUMS and all(layer.complete for layer in body):
-            shifts = _shifts(body) or _named_shifts(body, atoms, program)
+        if all(layer.complete for layer in body):
+            if len(last) <= MOST_SUMS:
+                shifts = _shifts(body) or _named_shifts(body, atoms, program)
             if shifts is None and (most := max(layer.states for layer in found)) > MOST_STATES:
                 shifts, modulus = _named_shifts(body, atoms, program, most), most
         if shifts is not None:
@@ -571,8 +585,6 @@ def _named_shifts(
             return None
         offset = np.empty(layer.values)
         offset[value] = after[target] - number[state]
-        if modulus:  # the nearest to 0
-            offset = (offset + modulus // 2) % modulus - modulus // 2
         missed = number[state] + offset[value] - after[target]
         if (missed % modulus if modulus else missed).any():
             return None
@@ -580,9 +592,10 @@ def _named_shifts(
             return None
         offsets.append(offset)
         number = after
-    moved, labels = _from_zero(offsets, number)
     if modulus:
-        return moved, labels % modulus
+        shifts = (offset.astype(np.int64) % modulus for offset in offsets)
+        return tuple(shifts), number.astype(np.int64)
+    moved, labels = _from_zero(offsets, number)
     unit = max(int(np.gcd.reduce(np.concatenate(moved))), 1)
     moved, labels = tuple(part // unit for part in moved), labels // unit
     # An FFT has a place for every sum, also for those that no state has.
