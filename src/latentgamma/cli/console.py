@@ -101,12 +101,7 @@ def new_console(*, stderr: bool = False, width: int | None = None) -> Console:
 
     system: Literal["auto"] | None = None if no_color() else "auto"
     return PlainConsole(
-        stderr=stderr,
-        width=width,
-        color_system=system,
-        highlight=False,
-        markup=False,
-        emoji=False,
+        stderr=stderr, width=width, color_system=system, highlight=False, markup=False, emoji=False
     )
 
 

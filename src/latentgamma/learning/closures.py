@@ -198,10 +198,7 @@ _SAMPLE = 200
 
 
 def rules_from_noisy_closures(
-    examples: ClosureExamples,
-    learn: LearnHeads,
-    noise: float,
-    report: ReportRules | None = None,
+    examples: ClosureExamples, learn: LearnHeads, noise: float, report: ReportRules | None = None
 ) -> list[Implication]:
     """Return the rules that are likeliest behind closures of whose entries a fraction is wrong.
 

@@ -257,11 +257,7 @@ def _parts(heads: list[_Head], batch: int, most: int) -> list[list[_Head]]:
 
 
 def _anneal(
-    heads: list[_Head],
-    homotopy: Homotopy,
-    *,
-    batch: int,
-    device: torch.device,
+    heads: list[_Head], homotopy: Homotopy, *, batch: int, device: torch.device
 ) -> list[list[list[int]]]:
     """Train the slots of some heads; return the atoms of each seed by decreasing weight."""
     examples = _Examples.of(heads, batch).to(device)

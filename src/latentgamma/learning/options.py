@@ -53,10 +53,7 @@ class History:
     """The entries so far; each is passed on to a callback."""
 
     def __init__(
-        self,
-        atoms: Sequence[str],
-        known: Iterable[Implication],
-        callback: ProgressCallback | None,
+        self, atoms: Sequence[str], known: Iterable[Implication], callback: ProgressCallback | None
     ) -> None:
         self.entries: list[HistoryEntry] = []
         self._atoms, self._callback = atoms, callback

@@ -239,10 +239,7 @@ _ROW = 0.24
 
 
 def trajectory(
-    trajectory: Trajectory,
-    path: OutputPath = None,
-    *,
-    names: Sequence[str] | None = None,
+    trajectory: Trajectory, path: OutputPath = None, *, names: Sequence[str] | None = None
 ) -> Figure:
     """Return a heat map of the values of the atoms at every step.
 

@@ -368,11 +368,7 @@ def raise_levels(
 
 
 def _not_stratified(
-    atoms: tuple[str, ...],
-    heads: Indices,
-    ends: Offsets,
-    literals: Indices,
-    at: int,
+    atoms: tuple[str, ...], heads: Indices, ends: Offsets, literals: Indices, at: int
 ) -> NotStratifiedError:
     """Return the error that shows how the head of a rule depends on a literal of its body."""
     goal, denied = int(heads[np.searchsorted(ends, at, "right") - 1]), ~int(literals[at])

@@ -464,12 +464,7 @@ def walk_rules(
 
 @compile_loop
 def combine(
-    order: Cells,
-    ptr: Cells,
-    candidates: Cells,
-    labels: Cells,
-    confidence: Cells,
-    scores: Cells,
+    order: Cells, ptr: Cells, candidates: Cells, labels: Cells, confidence: Cells, scores: Cells
 ) -> None:
     """Add log(1 - confidence) of the best rule of each cluster to the score of its candidates.
 
