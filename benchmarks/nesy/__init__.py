@@ -48,8 +48,21 @@ def rows() -> list[Row]:
     from latentgamma.learning import ProgressBar
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    run(everything(), range(5), [CELLS], device=device, progress=ProgressBar())
+    try:
+        with ProgressBar() as bar:
+            run(everything(), range(5), [CELLS], device=device, progress=bar)
+    except KeyboardInterrupt:
+        raise SystemExit(interrupted(CELLS)) from None
     return table(read([CELLS]))
+
+
+def interrupted(file: Path) -> int:
+    """Say where the finished tasks are, and return the exit code of an interrupted command."""
+    print(
+        f"interrupted; the finished tasks are in {file}, and the same command goes on",
+        file=sys.stderr,
+    )
+    return 130
 
 
 def everything() -> list[tuple[str, str]]:

@@ -99,11 +99,7 @@ def main() -> int:
                     minutes=given.minutes, held_out=given.held_out, settings=given.settings,
                 )  # fmt: skip
     except KeyboardInterrupt:
-        print(
-            f"interrupted; the finished tasks are in {given.cells[0]}, and the same command goes on",
-            file=sys.stderr,
-        )
-        return 130
+        return nesy.interrupted(given.cells[0])
     except (OSError, subprocess.CalledProcessError) as error:
         print(
             f"the images of {data.PACKAGE} cannot be had here: {error}; --images FILE reads others",

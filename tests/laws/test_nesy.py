@@ -198,6 +198,9 @@ def test_ctrl_c_says_where_the_finished_tasks_are(nesy, monkeypatch, capsys, tmp
     assert str(tmp_path / "cells.json") in said.err
     assert "the same command goes on" in said.err
     assert not said.out
+    with pytest.raises(SystemExit, match="130"):  # python benchmarks/run.py nesy
+        nesy.rows()
+    assert "the same command goes on" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
