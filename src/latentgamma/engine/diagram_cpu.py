@@ -123,21 +123,9 @@ def _log_odds(q: Array, h: Array) -> None:
 
 @compiled
 def _adjoint(
-    h: Array,
-    p: Array,
-    q: Array,
-    r: Array,
-    s: Array,
-    f: Array,
-    grad: Array,
-    aq: Array,
-    ar: Array,
-    af: Array,
-    at: Array,
-    av: Array,
-    aw: Array,
-    d: Arrays,
-) -> None:
+    h: Array, p: Array, q: Array, r: Array, s: Array, f: Array, grad: Array, aq: Array, ar: Array,
+    af: Array, at: Array, av: Array, aw: Array, d: Arrays,
+) -> None:  # fmt: skip
     """Replace the gradient of the log-odds that come out by that of those that go in.
 
     `aq`, `ar`, `af`, `at`, `av` and `aw` are adjoints: of q, r, f, the totals of the branches, the

@@ -140,14 +140,9 @@ def propagate_lists(
 
 
 def fire_first_level(
-    sizes: Cells,
-    body: Cells,
-    head_ptr: Cells,
-    head: Cells,
-    facts: Cells,
-    mark: Cells,
+    sizes: Cells, body: Cells, head_ptr: Cells, head: Cells, facts: Cells, mark: Cells,
     missing: Cells,
-) -> None:
+) -> None:  # fmt: skip
     """Count what each body misses, reading the rules in order, and mark the heads that fire.
 
     With many facts this beats following each fact to its rules: the program streams through,
@@ -171,18 +166,9 @@ def fire_first_level(
 
 
 def propagate(
-    use_ptr: Cells,
-    use: Cells,
-    head_ptr: Cells,
-    head: Cells,
-    missing: Cells,
-    mark: Cells,
-    mark_words: Cells,
-    order: Cells,
-    offsets: Cells,
-    depth: int,
-    ahead: int,
-) -> int:
+    use_ptr: Cells, use: Cells, head_ptr: Cells, head: Cells, missing: Cells, mark: Cells,
+    mark_words: Cells, order: Cells, offsets: Cells, depth: int, ahead: int,
+) -> int:  # fmt: skip
     """Return the depth of the closure; `order` and `offsets` end up holding it level by level.
 
     Level `depth` is the last one given, and `order` already holds `ahead` atoms of the next.
@@ -260,17 +246,9 @@ def propagate(
 
 
 def measure_depths(
-    first: int,
-    last: int,
-    rows: Cells,
-    stated: Cells,
-    sizes: Cells,
-    use_ptr: Cells,
-    use: Cells,
-    head_ptr: Cells,
-    head: Cells,
-    depths: Cells,
-) -> None:
+    first: int, last: int, rows: Cells, stated: Cells, sizes: Cells, use_ptr: Cells, use: Cells,
+    head_ptr: Cells, head: Cells, depths: Cells,
+) -> None:  # fmt: skip
     """Set depths[b] to the number of steps of T_P from row b to its closure.
 
     `stated` are the heads of rules without a body, `sizes` the sizes of bodies, and `use` lists the
@@ -738,15 +716,9 @@ def _body_weights(
 
 
 def longest_path(
-    use_ptr: Cells,
-    use: Cells,
-    head_ptr: Cells,
-    head: Cells,
-    component: Cells,
-    order: Cells,
-    weight: Cells,
-    length: Cells,
-) -> int:
+    use_ptr: Cells, use: Cells, head_ptr: Cells, head: Cells, component: Cells, order: Cells,
+    weight: Cells, length: Cells,
+) -> int:  # fmt: skip
     """Return the largest sum of weights along a path through the components.
 
     `order` lists the nodes by component, and `length` comes as zeros: it is filled with the

@@ -352,19 +352,9 @@ def _run_tiles(
 
 
 def close_tile(
-    body_ptr: Cells,
-    body: Cells,
-    head_ptr: Cells,
-    head: Cells,
-    block_ptr: Cells,
-    cyclic: Cells,
-    use_ptr: Cells,
-    use: Cells,
-    state: Cells,
-    queue: Cells,
-    queued: Cells,
-    true: Cells,
-) -> None:
+    body_ptr: Cells, body: Cells, head_ptr: Cells, head: Cells, block_ptr: Cells, cyclic: Cells,
+    use_ptr: Cells, use: Cells, state: Cells, queue: Cells, queued: Cells, true: Cells,
+) -> None:  # fmt: skip
     """Close `state` (M, width) under the rules: an AND over a body, an OR into its heads.
 
     In a cyclic block a rule is repeated when an atom of its body has changed. So no rule is

@@ -190,16 +190,9 @@ def find_ancestors(
 
 
 def find_cheapest(
-    use_ptr: Cells,
-    use: Cells,
-    head_ptr: Cells,
-    head: Cells,
-    missing: Cells,
-    total: Cells,
-    cost: Cells,
-    reason: Cells,
-    settled: Cells,
-) -> None:
+    use_ptr: Cells, use: Cells, head_ptr: Cells, head: Cells, missing: Cells, total: Cells,
+    cost: Cells, reason: Cells, settled: Cells,
+) -> None:  # fmt: skip
     """Lower `cost` to the cheapest way to get each atom, and put its rule into `reason`.
 
     `cost` comes as the price of assuming an atom, at least 1; a rule costs the sum of its

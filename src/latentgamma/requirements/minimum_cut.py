@@ -68,21 +68,10 @@ def most_likely_answers(program: Program, logits: Floats) -> npt.NDArray[np.bool
 
 
 def _cut_rows(
-    supplies: Cells,
-    demands: Cells,
-    up_ptr: Cells,
-    parent: Cells,
-    down_ptr: Cells,
-    down: Cells,
-    child: Cells,
-    flow: Cells,
-    level: Cells,
-    queue: Cells,
-    next_arc: Cells,
-    path: Cells,
-    arcs: Cells,
-    out: Cells,
-) -> None:
+    supplies: Cells, demands: Cells, up_ptr: Cells, parent: Cells, down_ptr: Cells, down: Cells,
+    child: Cells, flow: Cells, level: Cells, queue: Cells, next_arc: Cells, path: Cells,
+    arcs: Cells, out: Cells,
+) -> None:  # fmt: skip
     """Fill `out` with what can be reached in the residual graph of a maximum flow, row by row.
 
     Edge e goes from `child[e]` up to `parent[e]`, without a limit; those of v are `up_ptr[v]` to

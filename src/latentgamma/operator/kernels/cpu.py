@@ -261,15 +261,9 @@ def missing_forward(first: int, last: int, state: Array, atom_sums: Array, M: in
 
 @inlined
 def rules_forward(
-    first: int,
-    last: int,
-    step: StepArrays,
-    state: Array,
-    missing: Any,
-    activation: Array,
-    slope: Array,
-    rule_sums: Array,
-) -> None:
+    first: int, last: int, step: StepArrays, state: Array, missing: Any, activation: Array,
+    slope: Array, rule_sums: Array,
+) -> None:  # fmt: skip
     """Compute stages 1 to 3: a_j = σ(margin_j − what is missing), and its sum over the background.
 
     `missing` is Σ_i (1 − s_i). `slope` becomes σ′, unless it has no rows.
@@ -300,16 +294,9 @@ def rules_forward(
 
 @inlined
 def _atoms_forward(
-    first: int,
-    last: int,
-    step: StepArrays,
-    state: Array,
-    after: Array,
-    activation: Array,
-    background: Any,
-    active: Array,
-    atom_sums: Array,
-) -> None:
+    first: int, last: int, step: StepArrays, state: Array, after: Array, activation: Array,
+    background: Any, active: Array, atom_sums: Array,
+) -> None:  # fmt: skip
     """Compute stages 4 and 5, after_i = s_i + (1 − s_i) g_i Γ_i if active, and Σ_i (1 − after_i).
 
     `background` is what every atom receives from all rules.
@@ -348,20 +335,10 @@ def set_active(active: Array, t: int, counts: Array) -> None:
 
 @compiled
 def forward_tiles(
-    first: int,
-    last: int,
-    part: int,
-    parts: int,
-    barrier: Array,
-    counts: Array,
-    given: Array,
-    result: Array,
-    kept: Array,
-    step: StepArrays,
-    activation: Array,
-    atom_sums: Array,
+    first: int, last: int, part: int, parts: int, barrier: Array, counts: Array, given: Array,
+    result: Array, kept: Array, step: StepArrays, activation: Array, atom_sums: Array,
     rule_sums: Array,
-) -> None:
+) -> None:  # fmt: skip
     """Run tiles `first` to `last` of a batch: each example as many steps as `counts` says.
 
     `given` and `result` are (B, M). `kept` holds all states of every tile, or one state that all
@@ -416,16 +393,9 @@ class BackwardArrays(NamedTuple):
 
 @inlined
 def _atoms_backward(
-    first: int,
-    last: int,
-    step: StepArrays,
-    state: Array,
-    background: Any,
-    active: Array,
-    work: BackwardArrays,
-    grad_offset: Array,
-    grad_gate: Array,
-) -> None:
+    first: int, last: int, step: StepArrays, state: Array, background: Any, active: Array,
+    work: BackwardArrays, grad_offset: Array, grad_gate: Array,
+) -> None:  # fmt: skip
     """Compute dL/dφ in `grad_evidence` and its sums over blocks, from dL/d after in `grad`.
 
     `grad` becomes the part that goes directly to the state, not through any rule.
@@ -478,15 +448,9 @@ def _atoms_backward(
 
 @inlined
 def _rules_backward(
-    first: int,
-    last: int,
-    step: StepArrays,
-    state: Array,
-    missing: Any,
-    grad_background: Any,
-    work: BackwardArrays,
-    grads: Coefficients,
-) -> None:
+    first: int, last: int, step: StepArrays, state: Array, missing: Any, grad_background: Any,
+    work: BackwardArrays, grads: Coefficients,
+) -> None:  # fmt: skip
     """Compute dL/d margin in `slope` and its weighted block sums, from dL/dφ in `grad_evidence`.
 
     `missing` is Σ_i (1 − s_i), `grad_background` is Σ_i dL/dφ_i. The gradients of the rules'
@@ -561,21 +525,10 @@ def _sum_examples(array: Array, low: int, high: int, sums: Array) -> None:
 
 @compiled
 def backward_tiles(
-    first: int,
-    last: int,
-    part: int,
-    parts: int,
-    barrier: Array,
-    counts: Array,
-    given: Array,
-    result: Array,
-    kept: Array,
-    step: StepArrays,
-    work: BackwardArrays,
-    grads: Coefficients,
-    totals: Coefficients,
-    grad_gate: Array,
-) -> None:
+    first: int, last: int, part: int, parts: int, barrier: Array, counts: Array, given: Array,
+    result: Array, kept: Array, step: StepArrays, work: BackwardArrays, grads: Coefficients,
+    totals: Coefficients, grad_gate: Array,
+) -> None:  # fmt: skip
     """Run tiles `first` to `last` of a batch backwards, from dL/d last state to dL/d first state.
 
     `given` is the gradient of the last state (1, B, M), or of every state (T + 1, B, M); `kept`
