@@ -302,3 +302,20 @@ def test_the_negation_of_a_value_that_rules_derive_as_well() -> None:
     )
     found = layer({"g": torch.tensor([[0.3, 0.7]]), "f": torch.tensor([[0.2]])})
     torch.testing.assert_close(found, torch.tensor([0.7 * 0.8]))
+
+
+def test_a_negation_of_rules_that_share_two_groups_keeps_its_digits() -> None:
+    # y and k(1) share a group and do not exclude each other: only what y is made of decides.
+    program = lg.parse(
+        "y :- g(1), k(1). x :- y. x :- g(2), k(1). r :- not x. #external g(3). #external k(2)."
+    )
+    inputs = {"g": lg.Categorical([f"g({i})" for i in (1, 2, 3)])}
+    inputs["k"] = lg.Categorical(["k(1)", "k(2)"])
+    layer = lg.Layer(
+        program, inputs, "r", semantics="probability", from_logits=True,
+        inference=lg.Inference(budget=1),
+    ).eval()  # fmt: skip
+    scores = {"g": torch.tensor([[40.0, 41.0, -5.0]]), "k": torch.tensor([[50.0, 0.0]])}
+    g, k = (torch.softmax(part.double(), 1)[0] for part in scores.values())
+    assert layer.plan().exact
+    assert layer(scores).item() == pytest.approx((k[1] + k[0] * g[2]).item(), rel=1e-5)
