@@ -231,7 +231,7 @@ def label_loss(
     The circuit leads from the log-odds of the labels, in float32 or float64, to their scores, hard;
     `again` computes the same from the log-odds in a way that can be differentiated twice.
     """
-    if torch.compiler.is_compiling() or not on_triton(odds) or not can_leave_torch(odds):
+    if not on_triton(odds) or not can_leave_torch(odds):
         return None
     lists = lists_on(circuit, odds.device)
     if not has_triton() or lists is None or circuit.inputs != len(circuit.outputs):

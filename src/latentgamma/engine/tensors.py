@@ -106,11 +106,8 @@ def can_be_rerun(*tensors: Tensor) -> bool:
     A compiler decides for itself what to keep. The transforms of `torch.func` are over by the
     time of the backward pass, and with them the stand-ins they put in the place of tensors.
     """
-    if not torch.is_grad_enabled() or torch.compiler.is_compiling():
-        return False
-    if not any(tensor.requires_grad for tensor in tensors):
-        return False
-    return can_leave_torch(*tensors)
+    wanted = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    return wanted and can_leave_torch(*tensors)
 
 
 def are_plain(*tensors: Tensor) -> bool:
@@ -124,11 +121,12 @@ def are_plain(*tensors: Tensor) -> bool:
 
 
 def can_leave_torch(*tensors: Tensor) -> bool:
-    """Return whether code outside of torch can compute from these tensors.
+    """Return whether code outside of torch can compute from these tensors: nothing is traced.
 
     Where `torch.func` transforms other tensors around them, it would have to know how.
     """
-    return not torch._C._are_functorch_transforms_active() and are_plain(*tensors)
+    traced = torch.compiler.is_compiling() or torch._C._get_tracing_state()
+    return not (traced or torch._C._are_functorch_transforms_active()) and are_plain(*tensors)
 
 
 def values_can_be_read(tensor: Tensor) -> bool:

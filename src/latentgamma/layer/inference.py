@@ -251,7 +251,6 @@ class ProbabilitySemantics(Semantics):
             not self._can_fuse
             or (chain is not None and not chain.prefers_pass(tensors[0].device))
             or dtype not in (torch.float32, torch.float64)
-            or torch.compiler.is_compiling()
             or any(tensor.dtype != dtype for tensor in tensors)
             or tensors[0].device.type not in ("cpu", "cuda")
             or not can_leave_torch(*tensors)

@@ -165,7 +165,6 @@ class GodelSemantics(Semantics):
         dtype = tensors[0].dtype
         if (
             self._plain
-            or torch.compiler.is_compiling()
             or dtype not in (torch.float32, torch.float64)
             or any(tensor.dtype != dtype for tensor in tensors)
             or tensors[0].device.type != "cpu"

@@ -489,8 +489,6 @@ def kernel_for(rules: SparseRules, state: Tensor, parameters: Sequence[Tensor]) 
     What is traced, mapped or carries a forward derivative stays with plain torch, and so do
     sixteen-bit states. The two differ by rounding, so nothing but the call may decide.
     """
-    if torch.compiler.is_compiling() or torch._C._get_tracing_state():
-        return None
     if rules.M + rules.R + rules.body_rule.numel() < LEAST_SIZE:
         return None
     if state.dtype not in (torch.float32, torch.float64):
