@@ -1396,3 +1396,20 @@ def test_numbers_of_files_are_those_that_requests_can_have(tmp_path, cells):
     assert str(classifier.program_) == f"y :- {lg.logic.Condition('a', '=', cells[1]).name}."
     decided = lg.Decider(classifier.program_, "y").many(path)
     assert [one.answers["y"] for one in decided] == [i % 2 == 1 for i in range(40)]
+
+
+def test_times_among_other_texts_are_the_same_in_every_export():
+    texts = ["2026-01-31 08:30", "2026-02-01 00:00:00", "later", "2026-02-01T09:30:15"]
+    X = {"at": np.array(texts * 30, object), "z": np.arange(120) % 7}
+    for positive in ([0], [1], [3], [0, 3], [0, 2]):
+        y = np.isin(np.arange(120) % 4, positive)
+        classifier = lg.RuleClassifier(form="rules").fit(X, y)
+        assert (classifier.predict(X) == y).all()
+        assert (lg.Decider(classifier.program_, "y").many(X).answers["y"] == y).all()
+        space: dict = {}
+        exec(classifier.to_python(), space)
+        assert [space["p_0"]({"at": one, "z": 1}) > 0.5 for one in X["at"]] == y.tolist()
+        with contextlib.closing(sqlite3.connect(":memory:")) as database:
+            database.execute("CREATE TABLE data (at, z)")
+            database.executemany("INSERT INTO data VALUES (?, 1)", [(one,) for one in X["at"]])
+            assert [p > 0.5 for _, _, p in database.execute(classifier.to_sql())] == y.tolist()

@@ -18,7 +18,7 @@ from latentgamma.learning.literals import Floats, Literal, threshold_gains
 from latentgamma.learning.points import sigmoid
 from latentgamma.program.conditions import value_text
 from latentgamma.program.facts import Mask
-from latentgamma.program.names import quote, quote_argument
+from latentgamma.program.names import quote, quote_argument, time_text
 from latentgamma.program.program import Rule
 
 #: Standard deviations of a normal distribution that leave out five percent.
@@ -665,13 +665,24 @@ def _sql(literal: Literal) -> str:
     if condition.op == "=" and condition.value in ("true", "false"):  # a truth value, or its text
         number = int(condition.value == "true")
         text = f"LOWER(CAST({column} AS VARCHAR)) IN ({_sql_value(condition.value)}, '{number}')"
-    elif condition.op == "in":
-        values = ", ".join(map(_sql_value, condition.value))  # type: ignore[arg-type]
-        text = f"{column} IN ({values})"
+    elif condition.op == "in" or (condition.is_time and condition.op in ("=", "!=")):
+        texts = value if isinstance(value, tuple) else (value,)
+        values = ", ".join(_sql_value(form) for one in texts for form in _written(one))
+        text = f"{column} {'NOT ' if condition.op == '!=' else ''}IN ({values})"
     else:
         op = "<>" if condition.op == "!=" else condition.op
         text = f"{column} {op} {_sql_value(value)}"
     return f"CASE WHEN {text} THEN 0 ELSE 1 END = 1" if literal.negated else text
+
+
+def _written(value: Any) -> list[Any]:
+    """Return a constant, and how else a text can write it if it is a time."""
+    time = isinstance(value, str) and re.fullmatch(r"(\d{4}-\d\d-\d\d)(?:T([\d:]{8}))?", value)
+    if not time:
+        return [value]
+    hours = time[2] or "00:00:00"
+    forms = [f"{time[1]}{mark}{hours[:end]}" for mark in "T " for end in (8, 5)]
+    return list(dict.fromkeys([value, *(one for one in forms if time_text(one) == value)]))
 
 
 def _sql_value(value: Any) -> str:
