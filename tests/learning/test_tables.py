@@ -954,7 +954,7 @@ def test_the_summary_says_points_only_where_there_are_points():
     one_term = lg.RuleClassifier(form="points").fit(ages, ages["age"] < 30)
     assert re.search(r"^rule +if +p +rows", one_term.summary(), re.MULTILINE)
     large = lg.RuleClassifier().fit({"id": 2**53 + 2 * np.arange(80)}, np.arange(80) < 30)
-    assert "numbers above 2^53" in large.summary()
+    assert "numbers from 2^53 on" in large.summary()
 
 
 def test_balanced_classes_that_tie_are_decided_alike_by_predict_and_the_program():
@@ -1413,3 +1413,9 @@ def test_times_among_other_texts_are_the_same_in_every_export():
             database.execute("CREATE TABLE data (at, z)")
             database.executemany("INSERT INTO data VALUES (?, 1)", [(one,) for one in X["at"]])
             assert [p > 0.5 for _, _, p in database.execute(classifier.to_sql())] == y.tolist()
+
+
+def test_an_end_of_an_interval_is_not_minus_zero():
+    x = np.arange(-50.0, 50) / 100
+    assert "(-0.01 to 0)" in lg.RuleClassifier().fit({"x": x}, x >= 0).summary()
+    assert "-0 " not in lg.RuleClassifier().fit({"x": np.where(x > 0, x, -0.0)}, x > 0).summary()

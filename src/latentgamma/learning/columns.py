@@ -533,9 +533,9 @@ def _bins(column: Column, weights: Floats) -> _Bins:
                 bin_set = _bin_set([there[value] for value in side])
                 literals.append((_literal(column.name, "in", side), bin_set))
     else:
-        if column.kind == "number" and np.nanmax(np.abs(column.values), initial=0) > 2**53:
+        if column.kind == "number" and np.nanmax(np.abs(column.values), initial=0) >= 2**53:
             notes.append(
-                f"column {column.name!r} has numbers above 2^53, which are rounded: is it an "
+                f"column {column.name!r} has numbers from 2^53 on, which are rounded: is it an "
                 f"identifier?"
             )
         cuts = _cuts(column, weights, _CUTS)

@@ -1098,7 +1098,7 @@ def fit_table(
 def _end(value: Any) -> str:
     """Return one end of the interval of a threshold as text."""
     if isinstance(value, float):
-        return f"{value:.0f}" if value.is_integer() and abs(value) < 2**53 else f"{value:.6g}"
+        return f"{value + 0.0:.0f}" if value.is_integer() and abs(value) < 2**53 else f"{value:.6g}"
     return "…" if value is None else str(value)
 
 
