@@ -13,6 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.nn.utils.parametrize import register_parametrization
 
 import latentgamma as lg
 from latentgamma.engine.execute import kernels_on
@@ -937,3 +938,16 @@ def test_a_gradient_with_a_graph_is_the_gradient_where_inputs_depend_on_one_anot
         for graph in (False, True)
     ]
     torch.testing.assert_close(*slopes)
+
+
+def test_a_gamma_layer_with_a_computed_parameter_can_be_cooled_and_converted() -> None:
+    class Shifted(torch.nn.Module):
+        def forward(self, values: torch.Tensor) -> torch.Tensor:
+            return values + 0.001
+
+    layer = lg.Layer(lg.parse("c :- a, b."), ["a", "b"], "c", semantics="gamma")
+    register_parametrization(layer.rules.model, "threshold", Shifted(), unsafe=True)
+    layer.temperature = 0.0
+    assert torch.equal(layer.rules.annealed.threshold, layer.rules.model.threshold)
+    layer.double()
+    assert torch.equal(layer.rules.annealed.threshold, layer.rules.model.threshold)

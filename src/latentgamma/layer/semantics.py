@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self, final
 
 import numpy as np
@@ -345,9 +346,9 @@ class GammaSemantics(Semantics):
         """Set the parameters that training runs with: soft at temperature 1, certified at 0."""
         share = self._share = min(temperature, 1.0)
         with torch.no_grad():
-            for parameter, certified, soft in zip(
-                self.annealed.parameters(), self.model.parameters(), self._soft, strict=True
-            ):
+            named = self.annealed.named_parameters()
+            for (name, parameter), soft in zip(named, self._soft, strict=True):
+                certified = attrgetter(name)(self.model)  # which may be computed
                 parameter.copy_(torch.lerp(certified, soft.to(certified), share))
         self._factor = float(self.factor ** (1 - share))
 
