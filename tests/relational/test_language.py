@@ -621,6 +621,14 @@ def test_rules_and_constants_of_popper_files_are_used(tmp_path: Path) -> None:
     assert found.unused == ["bias.pl: settings that have no meaning here: strange_setting"]
 
 
+@pytest.mark.parametrize("other", ["_", "Y"])
+def test_any_value_in_a_negated_atom_of_prolog_needs_no_example(tmp_path: Path, other) -> None:
+    background = f"father(sam,amy). mother(ann,amy). man(X) :- father(X,_), \\+ mother(X,{other})."
+    bias = "head_pred(t,1). body_pred(man,1). body_pred(father,2). type(father,(who,who))."
+    found = read_popper(write(tmp_path, background, bias, "pos(t(amy))."))
+    assert (found.background["man/1"], found.unused) == ([("sam",)], [])
+
+
 def test_constants_without_facts_may_be_named_in_rules(tmp_path: Path) -> None:
     background = "edge(a,b). edge(b,c). edge(d,a). hue(a,red). hue(b,green). hue(c,red). hue(d,red)"
     bias = """
@@ -679,6 +687,13 @@ def test_the_text_of_a_term_is_read_as_the_same_term(text: str) -> None:
     term = read_term(f"p({text})")
     assert term_text(term) == f"p({text})"
     assert read_term(term_text(term)) == term
+
+
+@pytest.mark.parametrize(
+    ("text", "name"), [("'it''s'", "it's"), ('"a""b"', 'a"b'), (r"'a\'b'", "a'b"), ("''", "")]
+)
+def test_quotes_are_doubled_in_quotes(text: str, name: str) -> None:
+    assert read_term(text) == name
 
 
 def test_two_literals_of_a_wide_predicate_have_their_variables() -> None:

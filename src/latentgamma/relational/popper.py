@@ -13,6 +13,7 @@ import math
 import os
 import re
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -478,6 +479,7 @@ def _datalog_predicates(
 def _datalog(clause: Term) -> tuple[str, set[Signature]] | None:
     """Return a clause as text for clingo, and the predicates it uses; None if it is other Prolog."""
     head, body = head_and_body(clause)
+    occurrences = Counter(variables_of(clause))
     names: dict[Variable, str] = {}
     bound: set[Variable] = set()
     used: set[Signature] = set()
@@ -510,6 +512,9 @@ def _datalog(clause: Term) -> tuple[str, set[Signature]] | None:
             return f"{one}{_COMPARISONS[name]}{other}"
         if name in {"\\+", "not"} and arity == 1:
             used.add(signature(args[0]))
+            anything = {v for v in variables_of(args[0]) if occurrences[v] == 1}
+            names.update(dict.fromkeys(anything, "_"))
+            bound.update(anything)
             return f"not {atom(args[0])}"
         used.add((name, arity))
         bound.update(variables_of(term))

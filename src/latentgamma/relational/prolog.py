@@ -111,7 +111,7 @@ def variables_of(term: Term) -> Iterator[Variable]:
 
 _token = re.compile(
     r"""\s*(?:(?P<number>[0-9]+(?:\.[0-9]+)?)|(?P<variable>[A-Z_]\w*)|(?P<name>[a-z]\w*)"""
-    r"""|"(?P<text>(?:[^"\\]|\\.)*)"|'(?P<quoted>(?:[^'\\]|\\.)*)'"""
+    r"""|"(?P<text>(?:[^"\\]|\\.|"")*)"|'(?P<quoted>(?:[^'\\]|\\.|'')*)'"""
     r"""|(?P<symbol>:-|-->|->|\\\+|=\.\.|=:=|=\\=|\\==|==|\\=|=<|>=|@<|@>|//|\*\*"""
     r"""|[-+*/^<>=;,|!()\[\]{}]))""",
     re.ASCII,
@@ -196,7 +196,8 @@ class _Reader:
         if kind == "variable":
             return Variable(f"_{next(self._anonymous)}" if text == "_" else text), 0
         if kind in {"text", "quoted"}:
-            text = re.sub(r"\\(.)", r"\1", text)
+            quote = '"' if kind == "text" else "'"  # twice, it is one
+            text = re.sub(rf"\\(.)|{quote}{quote}", lambda found: found[1] or quote, text)
             kind = "name"
         if kind == "name":
             if self._peek() == ("symbol", "("):
