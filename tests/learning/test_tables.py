@@ -452,6 +452,7 @@ def test_a_row_is_explained_with_its_values():
     assert "does not apply: age >= 60 (age is missing)" in listed.explain({})
     scored = lg.RuleClassifier(form="points").fit(X, y)
     assert "(late is true)" in scored.explain({"age": 30, "home": "own", "late": True})
+    assert "(late is missing)" in scored.explain({"age": 30, "home": "own"})
     with pytest.raises(lg.errors.DataError, match="columns that fit did not see: agee"):
         listed.explain({"agee": 3})
     with pytest.raises(

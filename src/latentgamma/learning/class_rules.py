@@ -297,21 +297,26 @@ class ClassRules:
             decided = f"{head}, whatever the sum is"
         return [f"% {head}: points", *terms, *table, f"% {decided}"]
 
-    def explain(self, columns: Mapping[str, Column], p: float) -> list[str]:
-        """Return why the class has the probability p in the one row of these columns."""
+    def explain(
+        self, columns: Mapping[str, Column], values: Mapping[str, Any], p: float
+    ) -> list[str]:
+        """Return why the class has the probability p in the one row of these columns.
+
+        The lines show `values`, in which a truth value can be missing.
+        """
         lines = [f"{quote(self.head)}: p = {p:.2f} (base rate {self.form.base:.2f})"]
         if self.form.score is not None:
             total = 0
             for body, points in zip(self.bodies, self.form.score.points, strict=True):
                 applies = bool(covered(body, columns, 1)[0])
                 total += points * applies
-                lines.append(f"  {points if applies else 0:+d}: {_with_values(body, columns)}")
+                lines.append(f"  {points if applies else 0:+d}: {_with_values(body, values)}")
             return [*lines, f"  sum {total}"]
         for i, body in enumerate(self.bodies, 1):
             if covered(body, columns, 1)[0]:
-                return [*lines, f"  rule {i} applies: {_with_values(body, columns)}"]
+                return [*lines, f"  rule {i} applies: {_with_values(body, values)}"]
             failed = [literal for literal in body if not _holds(literal, columns)]
-            lines.append(f"  rule {i} does not apply: {_with_values(failed[:1], columns)}")
+            lines.append(f"  rule {i} does not apply: {_with_values(failed[:1], values)}")
         return [*lines, "  no rule applies"] if self.bodies else [*lines, "  there are no rules"]
 
     # ---- As code
@@ -627,9 +632,8 @@ def _holds(literal: Literal, columns: Mapping[str, Column]) -> bool:
     return bool(holds(literal, columns[literal.column])[0])
 
 
-def _with_values(body: Sequence[Literal], columns: Mapping[str, Column]) -> str:
-    values = [value_text(one.column, columns[one.column].values[0]) for one in body]
-    return ", ".join(f"{one} ({value})" for one, value in zip(body, values, strict=True))
+def _with_values(body: Sequence[Literal], values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{one} ({value_text(one.column, values[one.column])})" for one in body)
 
 
 def _literal_dict(literal: Literal) -> dict[str, Any]:

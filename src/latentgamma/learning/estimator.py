@@ -694,10 +694,12 @@ class RuleClassifier(Displayed):
             raise DataError(f"the row has columns that fit did not see: {listing(unknown)}")
         given = same_columns(self._columns, {name: [row.get(name)] for name in names}, "row")
         columns = {column.name: column for column in given}
+        shown = {name: None if is_missing(row.get(name)) else column.values[0]
+                 for name, column in columns.items()}  # fmt: skip
         p = self._probabilities(columns)
         shares = (self.normalised(p) if self._normalises else p)[0].tolist()
         return "\n".join(line for one, share in zip(self.class_rules_, shares, strict=True)
-                         for line in one.explain(columns, share))  # fmt: skip
+                         for line in one.explain(columns, shown, share))  # fmt: skip
 
     def refit(
         self, X: Any, y: Any, sample_weight: Any = None, *, drop: Iterable[Any] = (),
