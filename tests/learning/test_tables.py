@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import latentgamma as lg
-from latentgamma.learning import class_rules, columns, forms, lists, literals, points
+from latentgamma.learning import class_rules, columns, estimator, forms, lists, literals, points
 
 
 def sides(y, weights=1.0):
@@ -1420,3 +1420,14 @@ def test_an_end_of_an_interval_is_not_minus_zero():
     x = np.arange(-50.0, 50) / 100
     assert "(-0.01 to 0)" in lg.RuleClassifier().fit({"x": x}, x >= 0).summary()
     assert "-0 " not in lg.RuleClassifier().fit({"x": np.where(x > 0, x, -0.0)}, x > 0).summary()
+
+
+def test_a_file_that_is_cut_elsewhere_is_refused_with_its_delimiter(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text("income, monthly;y\n5;1\n")
+    with pytest.raises(
+        lg.errors.DataError, match=r"expected 2 cells, .* found 1, separated by ','"
+    ):
+        lg.fit(path, label="y")
+    with pytest.raises(lg.errors.DataError, match="label 'y' is one of the ignored columns"):
+        estimator.fit_table(path, "y", delimiter=";", ignore=("y",))

@@ -254,7 +254,9 @@ def _read_text(
     try:
         if isinstance(raw, bytes):
             raw = (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode("utf-8-sig")
-        lines = _lines(raw, delimiter)
+        mark = delimiter or delimiter_of(raw.partition("\n")[0])
+        reader = csv.reader(io.StringIO(raw, newline=""), delimiter=mark)
+        lines = [(reader.line_num, cells) for cells in reader if cells]
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{name} is damaged: {error}") from None
     except UnicodeDecodeError as error:
@@ -269,16 +271,9 @@ def _read_text(
         if len(cells) != len(names):
             raise DataError(
                 f"{name}, line {number}: expected {len(names)} cells, one per column, "
-                f"but found {len(cells)}"
+                f"but found {len(cells)}, separated by {mark!r}"
             )
     return names, lines[1:]
-
-
-def _lines(text: str, delimiter: str | None) -> list[tuple[int, list[str]]]:
-    """Return the lines that are not empty, each with its number, cut into cells."""
-    delimiter = delimiter or delimiter_of(text.partition("\n")[0])
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
-    return [(reader.line_num, cells) for cells in reader if cells]
 
 
 def read_parquet(path: Path) -> Any:

@@ -1073,6 +1073,8 @@ def fit_table(
     else:
         columns, name = read_columns(source, "the table"), "the table"
     names = [column.name for column in columns]
+    if label in ignore:
+        raise DataError(f"label {label!r} is one of the ignored columns")
     if not isinstance(label, str) or label not in names:
         lacking = f"{name} does not have"
         error = unknown_atoms([str(label)], names, "label", kind="column", lacking=lacking)
