@@ -413,6 +413,21 @@ def test_an_atom_may_be_called_not_something() -> None:
 
 
 @pytest.mark.parametrize(
+    ("rule", "column"),
+    [
+        ("u :- not p(1), r(1).", 1),
+        ("u :- r(X), not p(X).", 12),
+        ("u :- not p(X) : r(X).", 6),
+        ("u :- #count { X : r(X), not p(X) } > 0.", 25),
+    ],
+)
+def test_the_negation_of_a_cycle_is_shown_wherever_it_stands(rule: str, column: int) -> None:
+    with pytest.raises(lg.ParseError, match=r"not stratified.*u needs not p") as caught:
+        ground(f"q(X) :- r(X).  r(1).\n{rule}\np(1) :- u.")
+    assert (caught.value.line, caught.value.column) == (2, column)
+
+
+@pytest.mark.parametrize(
     ("text", "cycle"),
     [
         ("a :- not a.", "a needs not a"),

@@ -23,7 +23,6 @@ from latentgamma.datalog.source import (
     Source,
     arguments_of,
     clingo_error,
-    ground_statements,
     head_of,
     predicates,
     read_source,
@@ -38,7 +37,7 @@ from latentgamma.program.files import read_text
 from latentgamma.program.graph import NotStratifiedError
 from latentgamma.program.names import is_word
 from latentgamma.program.program import Program
-from latentgamma.program.rule_text import normalize_text
+from latentgamma.program.rule_text import error_at, normalize_text
 
 # ---- From Datalog text to a ground program
 
@@ -242,11 +241,10 @@ def _dependent_on_open(source: Source) -> set[Signature]:
             found.add(signature(head_of(rule)))
             continue
         uses.append((signature(rule.head.atom), predicates(*rule.body)))
-    for start, end in source.scanned.ground:
-        for _, head, body_atoms, negated in ground_statements(source.scanned.text, start, end):
-            if body_atoms or negated:
-                names = {signature_of(encode_name(name)) for name in (*body_atoms, *negated)}
-                uses.append((signature_of(encode_name(head)), names))
+    for _, head, body_atoms, negated in source.ground_statements():
+        if body_atoms or negated:
+            names = {signature_of(encode_name(name)) for name in (*body_atoms, *negated)}
+            uses.append((signature_of(encode_name(head)), names))
     while True:
         more = {head for head, body in uses if body & found} - found
         if not more:
@@ -267,14 +265,17 @@ def _at_the_negation(source: Source, error: NotStratifiedError) -> ProgramError:
     """Return the same error, at the place in the text where the negation stands."""
     head, denied = (encode_name(name).partition("(")[0] for name in (error.head, error.negated))
     for rule in source.rules:
-        for literal in rule.body:
+        for part in (part for literal in rule.body for part in walk(literal)):
             if (
-                literal.ast_type.name == "Literal"
-                and literal.sign == 1
-                and literal.atom.ast_type.name == "SymbolicAtom"
-                and (signature(literal.atom)[0], signature(rule.head.atom)[0]) == (denied, head)
+                part.ast_type.name == "Literal"
+                and part.sign == 1
+                and part.atom.ast_type.name == "SymbolicAtom"
+                and (signature(part.atom)[0], signature(rule.head.atom)[0]) == (denied, head)
             ):
-                return source.error_of(literal, error.problem)
+                return source.error_of(part, error.problem)
+    for (start, _), name, _, negated in source.ground_statements():
+        if name == error.head and error.negated in negated:
+            return error_at(source.text, source.scanned.place(start), error.problem, source.path)
     return ParseError(error.problem, path=source.path)
 
 

@@ -20,7 +20,6 @@ from latentgamma.datalog.source import (
     atom_text,
     edited,
     facts_renamed,
-    ground_statements,
     read_source,
     scan,
     signature,
@@ -304,9 +303,7 @@ class Grounding:
             return decode_name(atom_text(name, [constants.get(a, a) for a in arguments]))
 
         places: dict[_HeadAndBody, list[tuple[frozenset[str], tuple[int, int]]]] = {}
-        text = self.source.scanned.text
-        for start, end in self.source.scanned.ground:
-            for place, head, body, negated in ground_statements(text, start, end):
-                key = evaluated(head), frozenset(map(evaluated, body))
-                places.setdefault(key, []).append((frozenset(map(evaluated, negated)), place))
+        for place, head, body, negated in self.source.ground_statements():
+            key = evaluated(head), frozenset(map(evaluated, body))
+            places.setdefault(key, []).append((frozenset(map(evaluated, negated)), place))
         return places

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from latentgamma.datalog.clingo_names import (
     ENCODED,
@@ -392,9 +392,11 @@ def facts_renamed(text: str, new_names: dict[Signature, str]) -> str:
     return _fact.sub(renamed, text)
 
 
-def ground_statements(
-    text: str, start: int, end: int
-) -> Iterator[tuple[tuple[int, int], str, list[str], list[str]]]:
+#: The start and the end of a statement, its head, and the atoms and the negated atoms of its body.
+_Statement: TypeAlias = tuple[tuple[int, int], str, list[str], list[str]]
+
+
+def ground_statements(text: str, start: int, end: int) -> Iterator[_Statement]:
     """Yield each statement of a part without variables: its places, and the names of its atoms.
 
     >>> list(ground_statements("a.  p( x ) :- q, not r.", 0, 23))
@@ -542,6 +544,11 @@ class Source:
     def line_at(self, at: int) -> int:
         """Return the line of a place of the scanned text in the text as it was given."""
         return bisect_right(self._given_line_starts, self.scanned.place(at))
+
+    def ground_statements(self) -> Iterator[_Statement]:
+        """Yield the facts and the rules without variables."""
+        for start, end in self.scanned.ground:
+            yield from ground_statements(self.scanned.text, start, end)
 
     def _offset(self, line: int, column: int) -> int:
         """Return the place of a line and column of clingo's, which counts bytes."""
