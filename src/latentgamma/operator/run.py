@@ -173,15 +173,18 @@ def run_keeping_states(step: Step, given: Sequence[Tensor], steps: int, *, every
 
     `given` are the first state and the tensors that a step computes with.
     """
-    start, *tensors = given
-    kept = start.new_empty(steps + 1, *start.shape)
-    with torch.no_grad():
-        kept[0] = start
-        for t in range(steps):
-            kept[t + 1] = step(tensors, kept[t])
 
-    def gradients(arriving: Tensor, states: Tensor) -> list[Tensor]:
-        inputs = [x.detach().requires_grad_(x.requires_grad) for x in tensors]
+    def run(given: Sequence[Tensor]) -> list[Tensor]:
+        states = [given[0]]
+        for _ in range(steps):
+            states.append(step(given[1:], states[-1]))
+        return states
+
+    def result(states: list[Tensor]) -> Tensor:
+        return torch.stack(states) if every else states[-1]
+
+    def gradients(arriving: Tensor, *states: Tensor) -> list[Tensor]:
+        inputs = [x.detach().requires_grad_(x.requires_grad) for x in given[1:]]
         wanted = [x for x in inputs if x.requires_grad]
         sums: list[Tensor] = []
         slope = arriving[-1] if every else arriving
@@ -194,15 +197,12 @@ def run_keeping_states(step: Step, given: Sequence[Tensor], steps: int, *, every
             )
             sums = [a + b for a, b in zip(sums, parts, strict=True)] if sums else parts
             slope = slope + arriving[t] if every else slope
-        return [slope, *sums] if start.requires_grad else sums
+        return [slope, *sums] if given[0].requires_grad else sums
 
-    def again(given: Sequence[Tensor]) -> Tensor:
-        states = [given[0]]
-        for _ in range(steps):
-            states.append(step(given[1:], states[-1]))
-        return torch.stack(states) if every else states[-1]
-
-    return differentiable(kept if every else kept[-1].clone(), gradients, again, given, [kept])
+    with torch.no_grad():
+        states = run(given)
+        last = result(states)
+    return differentiable(last, gradients, lambda given: result(run(given)), given, states[:-1])
 
 
 # ---- The slope of the proof gradient: that of the min/max closure of the same state
