@@ -469,6 +469,18 @@ def test_conditional_and_semantic_losses() -> None:
             layer.loss(x, y, "semantic", weight=weight)  # type: ignore[arg-type]
 
 
+def test_labels_that_exclude_each_other_need_two_nodes_each() -> None:
+    L = 40
+    req = Requirements.from_text("\n".join(f":- l{a}, l{b}." for a in range(L) for b in range(a)))
+    layer = req.layer(method="exact")
+    assert layer.passes is not None
+    assert layer.passes.diagram.nodes == 2 * L - 2
+    assert layer.certificate().holds
+    x = torch.randn(50, L, generator=torch.manual_seed(0))
+    best = functional.one_hot(x.argmax(1), L).bool()
+    assert torch.equal(layer.decide(x), best & (x > 0))
+
+
 @pytest.mark.parametrize("dtype", DTYPES[1:])
 @pytest.mark.parametrize(("method", "kinds"), _LOSSES.items())
 def test_losses_of_sixteen_bits_are_those_of_the_same_numbers(

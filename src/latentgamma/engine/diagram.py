@@ -144,11 +144,9 @@ def _without_tautologies(clauses: Iterable[Clause]) -> set[Clause]:
 
 
 def _choose(part: frozenset[Clause]) -> int:
-    """Return the label to decide: one that a clause decides alone, else one of short clauses."""
+    """Return the label to decide: one of many short clauses."""
     weight: dict[int, float] = {}
     for clause in part:
-        if len(clause) == 1:
-            return abs(clause[0])
         share = 4.0 ** -len(clause)
         for literal in clause:
             variable = abs(literal)
@@ -156,18 +154,29 @@ def _choose(part: frozenset[Clause]) -> int:
     return min(weight, key=lambda variable: (-weight[variable], variable))
 
 
-def _assign(part: Iterable[Clause], literal: int) -> set[Clause] | None:
-    """Return the clauses that are left once a literal is true; None if one becomes empty."""
-    left = set()
-    for clause in part:
-        if literal in clause:
-            continue
-        if -literal in clause:
-            if len(clause) == 1:
-                return None
-            clause = tuple(x for x in clause if x != -literal)
-        left.add(clause)
-    return left
+def _assign(clauses: Iterable[Clause], literal: int) -> set[Clause] | None:
+    """Return the clauses that are left once a literal is true; None if one becomes empty.
+
+    A label that one clause decides alone is in no other clause: those are shortened, or left out.
+    """
+    true, alone = {literal}, set[int]()
+    while True:
+        false = {-x for x in true}
+        left = set()
+        for clause in clauses:
+            if true.isdisjoint(clause):
+                if not false.isdisjoint(clause):
+                    clause = tuple(x for x in clause if x not in false)
+                    if not clause:
+                        return None
+                left.add(clause)
+        true = {clause[0] for clause in left if len(clause) == 1}
+        if not true:
+            return left | {(x,) for x in alone}
+        if any(-x in true for x in true):
+            return None
+        alone |= true
+        clauses = left
 
 
 def _parts(clauses: Iterable[Clause]) -> list[frozenset[Clause]]:
@@ -348,21 +357,16 @@ def is_complete(diagram: Diagram, clauses: Iterable[Clause]) -> bool:
                 continue
             if d.open[b]:
                 visit(d.children(b), left)
-            elif _satisfiable(frozenset(left), known):
+            elif _satisfiable(left, known):
                 return False
     return True
 
 
-def _satisfiable(clauses: frozenset[Clause], known: dict[frozenset[Clause], bool]) -> bool:
-    """Return whether an assignment satisfies the clauses; `known` has what was found before."""
-    left: Iterable[Clause] | None = clauses
-    while left and (unit := next((clause[0] for clause in left if len(clause) == 1), 0)):
-        left = _assign(left, unit)
-    if not left:
-        return left is not None
-    part = frozenset(left)
-    if part not in known:
+def _satisfiable(clauses: Iterable[Clause], known: dict[frozenset[Clause], bool]) -> bool:
+    """Return whether an assignment satisfies clauses of `_assign`; `known` has what was found before."""
+    part = frozenset(clause for clause in clauses if len(clause) > 1)
+    if part and part not in known:
         variable = _choose(part)
         branches = (_assign(part, literal) for literal in (variable, -variable))
-        known[part] = any(b is not None and _satisfiable(frozenset(b), known) for b in branches)
-    return known[part]
+        known[part] = any(b is not None and _satisfiable(b, known) for b in branches)
+    return not part or known[part]
