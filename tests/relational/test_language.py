@@ -413,6 +413,13 @@ def test_quotients_of_negative_numbers(tmp_path: Path, operation: str, results: 
         assert found.background["r/2"] == [(str(one), result)]
 
 
+def test_numbers_and_lists_of_facts_stay_beside_a_fact_with_a_variable(tmp_path: Path) -> None:
+    background = "e(a,-3). e(b,[x,y]). e(A,b). p(a). p(b)."
+    bias = "head_pred(t,1). body_pred(e,2). body_pred(p,1)."
+    found = read_popper(write(tmp_path, background, bias, "pos(t(a)). neg(t(b))."))
+    assert {("a", "-3"), ("b", "[x,y]"), ("a", "b")} <= set(found.background["e/2"])
+
+
 def write(folder: Path, background: str, bias: str, examples: str) -> Path:
     for name, text in (("bk.pl", background), ("bias.pl", bias), ("exs.pl", examples)):
         (folder / name).write_text(text)

@@ -450,7 +450,9 @@ def evaluate(
             f"{_listing(others)}"
         )
         return facts
-    reached = _Tabulation(clauses, examples, declared, ground_lists, unused, seconds)
+    rows = ((name[0], *row) for name in others for row in clauses.tables.get(name, ()))
+    ground = [term for row in rows for term in _as_atom(row).args]
+    reached = _Tabulation(clauses, examples, ground, declared, ground_lists, unused, seconds)
     return facts | reached.facts(others, facts)
 
 
@@ -542,13 +544,14 @@ class _Tabulation:
 
     Terms of the examples are the inputs of predicates; what these return are the inputs of the next
     round. Lists longer than a bound are left out. A predicate of several inputs returns only terms
-    that are reached without it, and numbers between those of the examples.
+    that are reached without it, and numbers between those of the examples and of ground facts.
     """
 
     def __init__(
         self,
         clauses: _Clauses,
         examples: Sequence[Term],
+        ground: Sequence[Term],
         declared: Declared,
         ground_lists: int | None,
         unused: list[str],
@@ -559,12 +562,12 @@ class _Tabulation:
         self._terms: dict[str, dict[Term, None]] = {}
         self._longest = ground_lists or 0
         numbers: list[float] = []
-        for atom in examples:
-            for term in self._reach(atom):
-                items = list_items(term)
-                if items is not None and ground_lists is None:
-                    self._longest = max(self._longest, len(items))
-                numbers += [t for t in [term, *(items or [])] if isinstance(t, int)]
+        reached = [term for atom in examples for term in self._reach(atom)]
+        for term in [*reached, *ground]:
+            items = list_items(term)
+            if items is not None and ground_lists is None:
+                self._longest = max(self._longest, len(items))
+            numbers += [t for t in [term, *(items or [])] if isinstance(t, int)]
         low, high = min([0, *numbers]), max([self._longest, *numbers])
         self._numbers = (low, high) if high - low <= _MOST_NUMBERS else (0, self._longest)
         self._calls = 0
