@@ -167,7 +167,7 @@ def fact_column(name: str, values: Any) -> npt.NDArray[np.bool_]:
 
 
 def read_number(cell: str) -> float:
-    """Return the number in a cell of a text file, where 1_000 is none, other than in Python.
+    """Return the number in a cell of a text file; 1_000 is a text, although Python reads a number.
 
     Raises:
         ValueError: if it is not a number.
