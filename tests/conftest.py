@@ -107,6 +107,13 @@ def _compiled_for_float32_alone(request: pytest.FixtureRequest) -> Iterator[None
 
 
 @pytest.fixture(autouse=True)
+def _compiled_by_no_test_before() -> None:
+    """torch.compile takes eight versions of a function in a process, and refuses a ninth."""
+    if "torch._dynamo" in sys.modules:
+        sys.modules["torch._dynamo"].reset()
+
+
+@pytest.fixture(autouse=True)
 def _plain_output(monkeypatch: pytest.MonkeyPatch) -> None:
     """Output is the same whatever the terminal of the person who runs the tests."""
     for name in ("FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "COLUMNS"):

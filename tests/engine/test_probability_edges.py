@@ -188,7 +188,6 @@ def test_layers_may_be_part_of_what_is_compiled(method: str) -> None:
     layer = lg.Layer(
         lg.parse("o :- a, b."), ["a", "b"], "o", semantics="probability", inference=inference
     )
-    torch._dynamo.reset()
     compiled = torch.compile(lambda x: layer(x * 2) + 1, backend="eager")
     x = torch.tensor([[0.5, 0.25], [0.5, 0.5]], requires_grad=True)
     value = compiled(x)

@@ -553,7 +553,6 @@ class TestFunc:
 def test_compile(form: str, backend: str, gate: str, gradient: str) -> None:
     model = random_model(random_program(6), form=form, gate=gate, gradient=gradient, seed=6)
     state = random_states(model, 3, seed=6).requires_grad_()
-    torch._dynamo.reset()
     compiled = torch.compile(model, backend=backend, fullgraph=True)
     found, expected = compiled(state, 2), model(state, 2)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-14)
@@ -572,7 +571,6 @@ def test_compile(form: str, backend: str, gate: str, gradient: str) -> None:
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
 def test_compile_without_a_number_of_steps() -> None:
     model = oracle(generators.chain(6))
-    torch._dynamo.reset()
     compiled = torch.compile(model, backend="eager")
     assert torch.equal(compiled(model.state([[0], [3]])), model(model.state([[0], [3]])))
 
