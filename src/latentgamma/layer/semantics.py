@@ -410,7 +410,7 @@ class GammaSemantics(Semantics):
     def covers(self, layer: Layer, facts: Tensor) -> Tensor:
         """Return which examples have all facts outside the tolerance around one half, (B,).
 
-        It is none of them once parameters have changed so that nothing is proved.
+        No example is covered once the parameters have changed so that nothing is proved.
         """
         values = torch.sigmoid(facts.double()) if layer.from_logits else facts.double()
         return ((values - 0.5).abs() >= self.delta).all(1) & self.guarantee()[0]
